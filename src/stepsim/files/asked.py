@@ -37,7 +37,7 @@ from stepsim.workload.expert_load import (
     parse_expert_law,
 )
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.model import Asked, Model, Unread
+from stepsim.workload.model.model import AskedOptions, Model, Unread
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ def read_options(
     return with_calibration(options, traced, file), [*workload_notes(traced), *notes]
 
 
-def _given(typed: Mapping[str, object]) -> Asked:
+def _given(typed: Mapping[str, object]) -> AskedOptions:
     """What a person typed, by the options' own names, without what stands for the default.
 
     Raises PlanError for an option that does not exist or is given twice.
     """
-    found: Asked = {}
+    found: AskedOptions = {}
     for given, value in typed.items():
         name = ALIASES.get(given, given)
         if name != given and name in typed:
@@ -199,11 +199,11 @@ def read_inputs(
 
 def _opened(
     workload: WorkSource | str | Path,
-    typed: Asked,
+    typed: AskedOptions,
     *,
     strict: bool,
     environment: "Environment",
-) -> tuple[WorkSource, Asked]:
+) -> tuple[WorkSource, AskedOptions]:
     """What a person named, and what else they typed: a recorded run takes the calibration."""
     if not isinstance(workload, str | Path):
         return workload, typed
@@ -226,7 +226,7 @@ def _asked_of(
     topology: Topology,
     device: "Device | None",
     typed: Mapping[str, object],
-) -> tuple[Asked, list[str]]:
+) -> tuple[AskedOptions, list[str]]:
     """What a person typed, and what the model's description asks where they say nothing.
 
     The device is the topology's, the framework the device's, or Megatron-Core, and the precision
@@ -240,7 +240,7 @@ def _asked_of(
         own.pop("microbatches", None)
     if "chunks" in typed and own.get("schedule") == OPTIONS["schedule"].default:
         own.pop("schedule")
-    defaults: Asked = {"framework": DEFAULT_FRAMEWORK}
+    defaults: AskedOptions = {"framework": DEFAULT_FRAMEWORK}
     if topology.device:
         defaults["device"] = topology.device
     said = {**own, **typed}

@@ -39,7 +39,7 @@ from stepsim.files.shell.words import Environment
 from stepsim.files.writing import write_whole
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.held import stage_slices
-from stepsim.workload.model.model import Asked, Model
+from stepsim.workload.model.model import AskedOptions, Model
 from stepsim.workload.plan import Plan
 
 
@@ -108,7 +108,7 @@ def with_launch(model: Model, path: Path, environment: Environment | None = None
         if not {"parallelism", "options"} & values.keys():
             raise WorkloadError(f"{path}: no job of torchtitan: expected a section [parallelism]")
         if "options" in values:
-            asked: Asked = dict(read_plan(path).options)
+            asked: AskedOptions = dict(read_plan(path).options)
         else:
             asked = torchtitan_asked(str(path), values, model.architecture.depth)
         notes = job_notes(path, values)
@@ -125,7 +125,7 @@ def _asked(
     architecture: Architecture,
     recipe: ForeignRecipe | None,
     environment: Environment | None,
-) -> Asked:
+) -> AskedOptions:
     """What a recipe, overrides of Megatron-Bridge or Megatron-LM's arguments ask."""
     if recipe and not recipe.form.megatron:
         return recipe.asked_of(architecture)

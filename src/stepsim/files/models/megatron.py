@@ -46,7 +46,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.model import Asked, AskedItems, Model, Unread
+from stepsim.workload.model.model import AskedItems, AskedOptions, Model, Unread
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
 # What Megatron-DeepSpeed's scripts say of models without experts.
@@ -397,7 +397,7 @@ def _spread(letters: list[str], letter: str, section: float) -> None:
             left -= 1
 
 
-def asked_of(source: str, values: Arguments) -> Asked:
+def asked_of(source: str, values: Arguments) -> AskedOptions:
     """What arguments, by name, ask of a step; `source` is what errors call their file.
 
     They need not describe a model, but `num-layers` must be among them, and `num-experts` of a

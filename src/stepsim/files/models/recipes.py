@@ -20,7 +20,7 @@ from stepsim.files.models.fields import Keys
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import Environment, Unknown, marked_word
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.model import Asked, Unread
+from stepsim.workload.model.model import AskedOptions, Unread
 
 _NOTHING = ("", "null", "none", "~")
 # Values of keys that are no arguments of Megatron-LM, where all others are those of their name.
@@ -71,7 +71,7 @@ class ForeignRecipe:
         self.path, self.form, self.known = path, form, known
         usual = {key: value for key, value in form.usual.items() if not _has(values, key)}
         self.values = {**usual, **values}
-        self.asked: Asked = {"framework": form.framework} if form.framework else {}
+        self.asked: AskedOptions = {"framework": form.framework} if form.framework else {}
         self.arguments: dict[str, str] = {}
         self.notes: list[str] = []
         for place, value in self.values.items():
@@ -82,7 +82,7 @@ class ForeignRecipe:
         self.model = self._model()
         self.asked = self._with_size()
 
-    def asked_of(self, architecture: Architecture) -> Asked:
+    def asked_of(self, architecture: Architecture) -> AskedOptions:
         """The options of a step of a model, some of which its sizes decide.
 
         A loss that is fused with the last product (Liger's) makes as many parts of the logits as
@@ -200,7 +200,7 @@ class ForeignRecipe:
                 f"{self.path}: {place} is {value}: no such file: give --zero"
             )
 
-    def _with_size(self) -> Asked:
+    def _with_size(self) -> AskedOptions:
         """What is asked, with the GPUs of all nodes, and one way to say the batch."""
         asked = dict(self.asked)
         nodes, each = asked.pop("nodes", 1), asked.pop("node_gpus", None)

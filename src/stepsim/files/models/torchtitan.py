@@ -24,7 +24,7 @@ from stepsim.workload.model.choices import (
 )
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import Slices, StageSlice
-from stepsim.workload.model.model import Asked, AskedItems
+from stepsim.workload.model.model import AskedItems, AskedOptions
 from stepsim.workload.plan import Plan
 
 _SCHEDULE = "parallelism.pipeline_parallel_schedule"
@@ -220,7 +220,7 @@ def _modules(stage: StageSlice, end: int) -> str:
     return json.dumps([*first, *layers, *last])
 
 
-def torchtitan_asked(source: str, values: Keys, depth: int) -> Asked:
+def torchtitan_asked(source: str, values: Keys, depth: int) -> AskedOptions:
     """What a job asks of a step of a model with `depth` layers, as people type options.
 
     Raises WorkloadError naming the key.

@@ -26,7 +26,7 @@ from stepsim.files.models.recipes import recipe_of
 from stepsim.files.models.torchtitan import sharding, torchtitan_model, torchtitan_parts
 from stepsim.files.reading import read_text
 from stepsim.files.traces.step_lines import plain_lines
-from stepsim.workload.model.model import Asked, Model
+from stepsim.workload.model.model import AskedOptions, Model
 
 _ARGUMENT = re.compile(r"(?:^|\s)([a-z]\w*) \.{2,} (.*)$")
 # A line of YAML: a section, a key in it or an item of its list; srun puts the rank before it.
@@ -50,9 +50,9 @@ def _words() -> _Words:
     return shipped(__file__, "logged_jobs.toml", _Words)
 
 
-def _said(framework: str, lines: list[str]) -> Asked:
+def _said(framework: str, lines: list[str]) -> AskedOptions:
     """Options that lines of a framework say; of several the last one counts."""
-    found: Asked = {}
+    found: AskedOptions = {}
     for pattern, options in _words().lines[framework].items():
         for told in filter(None, map(re.compile(pattern).search, lines)):
             found |= options
@@ -168,7 +168,7 @@ _CAPACITY = re.compile(r"\b(?:CUDA|HIP|XPU|NPU) capacity: (.*?) with [\d.]+GiB m
 
 
 def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
-    options: Asked = {"framework": "torch-fsdp-eager"}
+    options: AskedOptions = {"framework": "torch-fsdp-eager"}
     name = ""
     for line in lines:
         if built := _BUILT.search(line):
@@ -221,9 +221,11 @@ def _torchtitan_config(lines: list[str]) -> dict[str, Any]:
     return {key: part for key, part in sections.items() if isinstance(part, dict)}
 
 
-def _asked_of_config(path: Path, configured: dict[str, Any], model: Model) -> tuple[Asked, Names]:
+def _asked_of_config(
+    path: Path, configured: dict[str, Any], model: Model
+) -> tuple[AskedOptions, Names]:
     """What a configuration asks of a step, and a warning for each part that is not known here."""
-    asked, warnings = Asked(), list[str]()
+    asked, warnings = AskedOptions(), list[str]()
     parts = torchtitan_parts(str(path), configured, model.architecture.depth)
     while True:
         try:
@@ -241,7 +243,7 @@ def _nanotron_job(path: Path, text: str) -> LoggedJob:
         "TokensArgs",
         *("sequence_length", "micro_batch_size", "batch_accumulation_per_replica"),
     )
-    options: Asked = {"framework": "nanotron"}
+    options: AskedOptions = {"framework": "nanotron"}
     if {"dp", "pp", "tp"} <= degrees.keys() and len(tokens) == 3:
         dp, tp, pp = (degrees[name] for name in ("dp", "tp", "pp"))
         cp, size = degrees.get("context_parallel_size", 1), tokens["micro_batch_size"]
@@ -280,7 +282,7 @@ def _llama(path: Path, text: str) -> Model | None:
     return Model(source=path.name, architecture=architecture, warnings=tuple(notes))
 
 
-def _device_option(lines: list[str]) -> Asked:
+def _device_option(lines: list[str]) -> AskedOptions:
     """The device that a log names by what its driver calls it; the longest name that fits."""
     told = _first(_CAPACITY, lines)
     words = re.sub(r"[^a-z0-9]+", "-", told[1].lower()) if told else ""

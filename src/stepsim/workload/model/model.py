@@ -49,7 +49,7 @@ class Unread(Noun, kw_only=False):
     why: str
 
 
-Asked = dict[str, Any]
+AskedOptions = dict[str, Any]
 """Options of a step by name, as people type them."""
 AskedItems = Iterator[tuple[str, Any]]
 """The same, option by option."""
