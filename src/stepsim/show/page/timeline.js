@@ -86,9 +86,8 @@ function idleWords(run, digits) {
 
 function sayUnder(found, runs) {
   const idle = idleWords(found), { lanes } = found;
-  const count = lanes ? lanes.rows.length : 0, kind = lanes && lanes.rows.every((name) => /^stage \d+$/.test(name)) ? "stage" : "class of ranks";
-  const counted = lanes && lanes.left_out || (count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`);
-  const said = [count ? lanes.apart ? `${count} rows` : counted : "There is no timeline to show."];
+  const count = lanes ? lanes.rows.length : 0;
+  const said = [count ? lanes.left_out || `${count} row${count > 1 ? "s" : ""}` : "There is no timeline to show."];
   if (idle && runs.length === 1) said.push(idle);
   if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
