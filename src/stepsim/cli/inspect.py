@@ -8,7 +8,6 @@ import click
 
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.cli.declared import argument
-from stepsim.cli.measured import inspect_measured
 from stepsim.cli.options import (
     OF_MODEL,
     OF_SIZE,
@@ -20,7 +19,7 @@ from stepsim.cli.options import (
     refuse_given,
     takes,
 )
-from stepsim.cli.profiles import inspect_profile
+from stepsim.cli.profiles import read_stragglers
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -90,11 +89,21 @@ def inspect_command(
     is_run = lies and not is_model_at_sight(path)
     if is_run and is_profile(path):
         refuse_beside(f"{file} is a profile, which stepsim simulate changes", _OF_PROFILE)
-        inspect_profile(path, json=json, csv=csv)
+        from stepsim.explain.profile_document import ProfileDocument
+        from stepsim.show.tables.profiles import profile_shown
+
+        found = read_stragglers(path)
+        show(json, lambda: ProfileDocument.of(found).to_json(), profile_shown(found), csv)
         return
     if is_run and is_measured(path):
         refuse_beside(f"{file} is a run, which stepsim simulate changes", _OF_RUN)
-        inspect_measured(path, json=json, csv=csv, node_size=node_size)
+        from stepsim.files.measured import load_run
+        from stepsim.measured.run_document import run_document
+        from stepsim.show.tables.measured import measured_shown
+
+        run = load_run(path, node_size=node_size)
+        warn(run.warnings)
+        show(json, run_document(run).to_json, measured_shown(run), csv)
         return
     machine = accelerator_of(file)
     if machine and "topology" not in kinds:
@@ -105,7 +114,10 @@ def inspect_command(
     refuse_given(f"{file} is no measured run", ("node_size",))
     if lies and (line or has_step_lines(path)):
         refuse_beside(f"{file} is a log of steps", _OF_LOG)
-        _inspect_step_log(path, line, csv)
+        from stepsim.files.traces.step_lines import read_step_log
+        from stepsim.show.tables.measured import step_log_shown
+
+        show_tables(step_log_shown(read_step_log(path, line)), csv)
         return
     described = is_model(path) if lies else is_public(file)
     if lies and not described:
@@ -138,13 +150,6 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
         write_whole(csv, text.encode())
     else:
         click.echo(text, nl=False)
-
-
-def _inspect_step_log(file: Path, line: str | None, csv: Path | None) -> None:
-    from stepsim.files.traces.step_lines import read_step_log
-    from stepsim.show.tables.measured import step_log_shown
-
-    show_tables(step_log_shown(read_step_log(file, line)), csv)
 
 
 def _refuse_unknown(name: str) -> None:

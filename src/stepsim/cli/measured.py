@@ -1,4 +1,4 @@
-"""`stepsim validate` and `stepsim what-if`; `inspect` and `simulate` of measured runs."""
+"""`stepsim validate` and `stepsim what-if`; `simulate` of measured runs."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -195,23 +195,6 @@ def what_if_command(
         overlap=overlap_gradients,
     )
     show_tables(what_if_shown(found, loaded.step_ps), csv)
-
-
-def inspect_measured(
-    path: Path,
-    *,
-    json: str | None = None,
-    csv: Path | None = None,
-    node_size: int | None = None,
-) -> None:
-    """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
-    from stepsim.files.measured import load_run
-    from stepsim.measured.run_document import run_document
-    from stepsim.show.tables.measured import measured_shown
-
-    run = load_run(path, node_size=node_size)
-    warn(run.warnings)
-    show(json, run_document(run).to_json, measured_shown(run), csv)
 
 
 def simulate_measured(path: Path, options: SimulateOptions) -> None:

@@ -1,4 +1,4 @@
-"""`stepsim improve`, and profiles given to `inspect` and `simulate`: their tables and views."""
+"""`stepsim improve`, and profiles given to `simulate`: their tables and views."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,22 +60,13 @@ def improve_command(
     show(json, found.to_json, improvements_shown(found, profile, full=full))
 
 
-def inspect_profile(path: Path, *, json: str | None, csv: Path | None) -> None:
-    """Print where the steps of a profile go, and which workers are slow."""
-    from stepsim.explain.profile_document import ProfileDocument
-    from stepsim.show.tables.profiles import profile_shown
-
-    found = _stragglers(path)
-    show(json, lambda: ProfileDocument.of(found).to_json(), profile_shown(found), csv)
-
-
 def simulate_profile(path: Path, options: SimulateOptions) -> None:
     """Replay every step of a profile, and show what was recorded."""
     from stepsim.explain.profile_document import ProfileDocument
     from stepsim.show.tables.profiles import PROFILE_TABLES, profile_answer, profile_tables
 
     options.check_tables(PROFILE_TABLES)
-    found = _stragglers(path)
+    found = read_stragglers(path)
     options.write_profile(found)
     options.show_answer(
         profile_answer(found),
@@ -102,7 +93,7 @@ def read_with_progress(path: Path) -> "Profile":
         return load_profile(path, progress=progress)
 
 
-def _stragglers(path: Path) -> "Stragglers":
+def read_stragglers(path: Path) -> "Stragglers":
     """What slows the steps of a profile that is read, once it is said what is wrong with it."""
     from stepsim.explain.stragglers import find_stragglers
 

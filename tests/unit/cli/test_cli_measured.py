@@ -123,15 +123,14 @@ def test_a_sweep_of_a_run_says_what_another_order_assumes(run: Path) -> None:
     assert "weight gradient taken as 40% of a backward" in said
 
 
-def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_optimus_log(tmp_path: Path) -> None:
     log = write_log(tmp_path / "optimus.txt", 900, 100, 110)
     found = read_optimus_log(log)
     assert (found.plan.pp, found.plan.microbatches, len(found.kept)) == (2, 4, 2)
     assert found.step_ps == 105 * 10**9
     assert [stage.layers_ps + stage.ends_ps for stage in found.stages] == [10 * 10**9, 12 * 10**9]
     assert [stage.layers for stage in found.stages] == [1, 1]
-    measured.inspect_measured(log)
-    printed = capsys.readouterr().out
+    printed = call("inspect", log)
     assert "measured step        105 ms" in printed
     assert "explained by leaf modules: 166% of the measured step" in printed
 
