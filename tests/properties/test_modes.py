@@ -16,7 +16,7 @@ from stepsim.core.write import write_graph
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.schedules import ActionKind, FusedPair, OrderEntry, Runtime, Schedule, build
+from stepsim.parallel.schedules import ActionKind, FusedPair, OrderEntry, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import TaskKind
 from stepsim.workload.plan import Plan
@@ -77,7 +77,7 @@ def runtimes(draw: st.DrawFn) -> StepOptions:
 def modes(schedule: Schedule) -> list[P2PMode]:
     """The modes that are defined."""
     ranks, chunks = schedule.placement.ranks, schedule.placement.chunks
-    blocks = schedule.runtime is Runtime.MEGATRON and not (ranks == 2 and chunks > 1)
+    blocks = schedule.megatron and not (ranks == 2 and chunks > 1)
     return [EAGER, OVERLAP, BLOCKING] if blocks else [EAGER, OVERLAP]
 
 
@@ -163,7 +163,7 @@ def test_overlap_costs_nothing_where_messages_take_no_time(name: str, data: st.D
     schedule = data.draw(SHAPES[name])
     times = replace(data.draw(costs(schedule)), hop=0)
     eager, overlap = (run(schedule, times, mode).pipeline_time_ps for mode in (EAGER, OVERLAP))
-    if schedule.runtime is Runtime.TORCH or schedule.placement.chunks == 1:
+    if not schedule.megatron or schedule.placement.chunks == 1:
         assert overlap == eager
 
 
@@ -181,9 +181,9 @@ def test_who_runs_what() -> None:
     """Megatron's runtimes have three schedules; torch's interleaved groups are not among them."""
     shape = {"ranks": 4, "microbatches": 8}
     built = {name: build(name, **shape) for name in SHAPES if name != "auto-zb"}
-    megatron = {name for name, each in built.items() if each.runtime is Runtime.MEGATRON}
+    megatron = {name for name, each in built.items() if each.megatron}
     assert megatron == {"gpipe", "1f1b", "interleaved"}
-    assert build("interleaved", **shape, grouping="torch").runtime is Runtime.TORCH
+    assert not build("interleaved", **shape, grouping="torch").megatron
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

@@ -13,7 +13,6 @@ from stepsim.parallel.schedules.base import (
     OrderEntry,
     Placement,
     PlacementKind,
-    Runtime,
     Schedule,
     not_taken,
 )
@@ -147,7 +146,6 @@ __all__ = [
     "OrderEntry",
     "Placement",
     "PlacementKind",
-    "Runtime",
     "Schedule",
     "build",
     "needs_times",

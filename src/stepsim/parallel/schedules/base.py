@@ -115,19 +115,13 @@ class Placement(Noun):
                 return stage + far * (self.ranks - 1 - 2 * stage)
 
 
-class Runtime(StrEnum):
-    """Whose pipeline runtime runs a schedule: it decides when messages are posted."""
-
-    MEGATRON = "megatron"
-    TORCH = "torch"
-
-
 class Schedule(Noun, kw_only=False, dict=True):
     """`orders[r]` is what pipeline rank r runs, in order.
 
     `warm_up[r]` forwards of it come before its steady state, whose first backward follows one
     forward more; empty where a schedule has none.
-    `fills_once`: with even stages it is idle only while the pipeline fills and drains.
+    `fills_once`: with even stages it is idle only while the pipeline fills and drains. `megatron`:
+    Megatron-LM's runtime runs it and decides when messages are posted, not torch's.
     """
 
     name: str
@@ -135,7 +129,7 @@ class Schedule(Noun, kw_only=False, dict=True):
     microbatches: int
     orders: tuple[Sequence[OrderEntry], ...]
     warm_up: tuple[int, ...] = ()
-    runtime: Runtime = Runtime.TORCH
+    megatron: bool = False
     fills_once: bool = False
 
     @property
@@ -148,11 +142,6 @@ class Schedule(Noun, kw_only=False, dict=True):
     def splits_backward(self) -> bool:
         """Whether some backward runs its weight gradients apart from its input gradients."""
         return any(order.runs(ActionKind.WEIGHT_GRAD).any() for order in self.columns)
-
-    @property
-    def megatron(self) -> bool:
-        """Whether Megatron-LM's runtime runs it."""
-        return self.runtime is Runtime.MEGATRON
 
     @property
     def has_pairs(self) -> bool:

@@ -6,7 +6,6 @@ Megatron-LM", SC 2021; Megatron-LM `forward_backward_pipelining_with_interleavin
 """
 
 from stepsim.parallel.schedules.base import (
-    Runtime,
     Schedule,
     alternating,
     backward_table,
@@ -17,7 +16,6 @@ from stepsim.parallel.schedules.base import (
 )
 
 _NAME = "interleaved"
-_GROUPINGS = tuple(Runtime)
 
 
 def interleaved(
@@ -37,14 +35,24 @@ def interleaved(
     chosen original refuses.
     """
     placement = chunks_on_ranks(_NAME, ranks, microbatches, chunks)
-    group = _group_size(ranks, microbatches, chunks, group_size, grouping)
+    megatron = grouping == "megatron"
+    if megatron:
+        group = megatron_group_size(
+            _NAME, ranks=ranks, microbatches=microbatches, chunks=chunks, group_size=group_size
+        )
+    elif grouping != "torch":
+        raise not_taken(_NAME, "grouping", grouping, "megatron or torch")
+    elif group_size is not None:
+        raise not_taken(_NAME, "group_size", group_size, "none: grouping torch sets its own")
+    else:
+        group = torch_group_size(_NAME, ranks, microbatches)
     forwards = forward_table(chunks, microbatches, group)
     leads = warm_up(ranks, chunks * microbatches, 2, (chunks - 1) * group)
     return Schedule(
         _NAME,
         placement,
         microbatches,
-        runtime=Runtime(grouping),
+        megatron=megatron,
         fills_once=True,
         orders=alternating(leads, forwards, backward_table(forwards)),
         warm_up=leads,
@@ -88,17 +96,3 @@ def megatron_group_size(
         )
         raise not_taken(name, "microbatches", microbatches, allowed)
     return group
-
-
-def _group_size(
-    ranks: int, microbatches: int, chunks: int, group_size: int | None, grouping: str
-) -> int:
-    if grouping not in _GROUPINGS:
-        raise not_taken(_NAME, "grouping", grouping, " or ".join(_GROUPINGS))
-    if grouping == "megatron":
-        return megatron_group_size(
-            _NAME, ranks=ranks, microbatches=microbatches, chunks=chunks, group_size=group_size
-        )
-    if group_size is not None:
-        raise not_taken(_NAME, "group_size", group_size, "none: grouping torch sets its own")
-    return torch_group_size(_NAME, ranks, microbatches)

@@ -6,7 +6,6 @@ Megatron-LM `forward_backward_pipelining_without_interleaving`.
 
 from stepsim.parallel.schedules.base import (
     Placement,
-    Runtime,
     Schedule,
     alternating,
     chunks_on_ranks,
@@ -34,7 +33,7 @@ def one_chunk(
         name,
         placement,
         microbatches,
-        runtime=Runtime.MEGATRON,
+        megatron=True,
         fills_once=True,
         orders=alternating(leads, table, table),
         warm_up=leads,
