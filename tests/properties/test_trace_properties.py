@@ -11,6 +11,7 @@ from invariants import predecessors, task_times
 from random_jobs import Job, jobs, networks
 from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
 
+from stepsim.explain.counters import link_rates
 from stepsim.face.results import Result
 from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
@@ -174,8 +175,11 @@ def test_a_class_of_ranks_is_told_as_each_of_them_is(job: Job, network: Topology
     folded, _ = traced(job, network, fold=True, contention="none")
     _, text = traced(job, network, fold=False, contention="none")
     step, *processes = read_trace(text)
-    for rank, process in enumerate(processes):
-        alone, shown = read_trace(trace_text(folded, ranks=(rank,)))
+    with pytest.MonkeyPatch.context() as patch:  # rates of links are of the whole step
+        rates = link_rates(folded.timeline, folded.prices)
+        patch.setattr("stepsim.show.trace.processes.link_rates", lambda *_: rates)
+        told = [read_trace(trace_text(folded, ranks=(rank,))) for rank in range(len(processes))]
+    for rank, (process, (alone, shown)) in enumerate(zip(processes, told, strict=True)):
         assert str(rank) in shown.name
         assert list(shown.threads) == list(process.threads)
         for name, slices in process.threads.items():
