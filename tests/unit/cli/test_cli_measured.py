@@ -131,7 +131,7 @@ def test_optimus_log(tmp_path: Path) -> None:
     assert [stage.layers_ps + stage.ends_ps for stage in found.stages] == [10 * 10**9, 12 * 10**9]
     assert [stage.layers for stage in found.stages] == [1, 1]
     printed = call("inspect", log)
-    assert "measured step        105 ms" in printed
+    assert "105 ms per step, the median of 2 steps" in printed
     assert "explained by leaf modules: 166% of the measured step" in printed
 
 

@@ -30,8 +30,18 @@ _MOST_RANKS = 32
 
 
 def measured_shown(run: RunSummary | LeafLog) -> Iterator[Shown]:
-    """What a measured run says, or a log of leaf modules."""
-    return _leaf_run(run) if isinstance(run, LeafLog) else _traced_run(run)
+    """What a measured run says; a log of leaf modules also how much of its step these explain."""
+    if isinstance(run, RunSummary):
+        yield from _traced_run(run)
+        return
+    plan, explained = run.plan, _explained_words(run, simulate_leaves(run).report)
+    yield from step_log_shown(run)
+    yield (
+        ("job", f"pp {plan.pp}, tp {plan.tp}, dp {plan.dp}"),
+        ("microbatches", f"{plan.microbatches} of {plan.microbatch_size}"),
+        ("simulated", f"{explained}, with a backward of twice the forward"),
+    )
+    yield table_of("leaf modules of every stage", run.stages, _LEAVES)
 
 
 def _traced_run(summary: RunSummary) -> Iterator[Shown]:
@@ -165,20 +175,6 @@ _STEP_OPS = paths(
     },
 )
 _LEAVES = paths("stage, layers:g, leaf modules of layers = layers_ps, embedding or head = ends_ps")
-
-
-def _leaf_run(run: LeafLog) -> Iterator[Shown]:
-    """What a log of leaf modules says, and how much of its step these explain."""
-    kept, explained = run.kept, _explained_words(run, simulate_leaves(run).report)
-    span = f"{seconds_words(min(kept))} to {seconds_words(max(kept))}"
-    yield (
-        ("log of leaf modules", run.source),
-        ("job", f"pp {run.plan.pp}, tp {run.plan.tp}, dp {run.plan.dp}"),
-        ("microbatches", f"{run.plan.microbatches} of {run.plan.microbatch_size}"),
-        ("measured step", f"{format_time_ps(run.step_ps)} (median of {len(kept)}, {span})"),
-        ("simulated", f"{explained}, with a backward of twice the forward"),
-    )
-    yield table_of("leaf modules of every stage", run.stages, _LEAVES)
 
 
 def _explained_words(run: LeafLog, report: Report) -> str:
