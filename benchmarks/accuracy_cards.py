@@ -61,8 +61,8 @@ class StepShares(Struct, frozen=True, kw_only=True):
     rest: float
 
 
-def shares_of(model: StepModel, plan: Plan) -> StepShares:
-    """What the step of a plan is spent on."""
+def shares_of(model: StepModel, plan: Plan, step_s: float) -> StepShares:
+    """What the step of a plan is spent on, which takes so many seconds."""
     columns = PlanTable([plan])
     parts = model.microbatch(columns)
     counts = counts_by_chunk(model.architecture, plan.layout, plan_places(plan))
@@ -74,8 +74,7 @@ def shares_of(model: StepModel, plan: Plan) -> StepShares:
     whole = spent(part.total for part in parts)
     sent = spent(part.exchanged for part in parts)
     busy = spent(part.forward + part.backward for part in parts)
-    step = float(model.seconds(columns)[0])
-    return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole)
+    return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step_s - whole)
 
 
 class CardRun(Struct, frozen=True, kw_only=True):
@@ -103,8 +102,8 @@ def answered(path: Path) -> tuple[list[CardRun], list[str]]:
     for step in steps:
         try:
             model = model_of(step)
-            shares = shares_of(model, step.plan)
             seconds = float(model.seconds([step.plan])[0])
+            shares = shares_of(model, step.plan, seconds)
         except StepsimError as error:
             lines.append(f"{step.name}: {error}")
             continue
