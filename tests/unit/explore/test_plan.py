@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -167,12 +168,22 @@ def test_the_search_finds_what_running_everything_finds() -> None:
         assert best.step_ps == steps[number]
 
 
-@pytest.mark.parametrize("objective", Objective)
-def test_every_plan_says_what_its_step_goes_into(objective: Objective, tmp_path: Path) -> None:
-    """Also where the file of another search, which had faster plans, holds it."""
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a search that runs 30 plans, with recomputation and without."""
+    store = tmp_path_factory.mktemp("searched") / "plans.sqlite"
     made = space("recompute=none,full", "cp=1", npus=(4, 8))
+    search_plans(made, runs=30, workers=Workers(store=store))
+    return store
+
+
+@pytest.mark.parametrize("objective", Objective)
+def test_every_plan_says_what_its_step_goes_into(
+    objective: Objective, searched: Path, tmp_path: Path
+) -> None:
+    """Also where the file of another search, which had faster plans, holds it."""
     kept = Workers(store=tmp_path / "plans.sqlite")
-    search_plans(made, runs=30, workers=kept)
+    shutil.copy(searched, tmp_path / "plans.sqlite")
     made = space("recompute=full", "cp=1", npus=(4, 8))
     for workers in (HERE, replace(kept, resume=True)):
         found = search_plans(made, runs=30, objective=objective, workers=workers)
