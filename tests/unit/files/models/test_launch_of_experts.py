@@ -140,7 +140,7 @@ def test_every_option_of_experts_is_read_back(framework: str, tmp_path: Path) ->
 
 def step_ps(name: str, **asked: Any) -> int:
     job = read_inputs(name, "hgx-h100", {**JOB, "tp": 2, "ep": 1, **asked})
-    return prepare(job).simulated().report.step_time_ps
+    return prepare(job).step_time_ps()
 
 
 @pytest.mark.parametrize("name", EXPERTS["model"])
