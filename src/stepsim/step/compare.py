@@ -92,11 +92,12 @@ def compare_schedules(
         named = {each.label if isinstance(each, Schedule) else each: each for each in usual}
         schedules = [*named.items()]
     asked = asked.asking(*said, **degrees)
-    candidates = []
+    candidates = list[_Candidate]()
     for name, schedule in schedules:
         other = replace(asked, options=for_schedule(asked.options, schedule))
         try:
-            result = prepare(other).simulated(weigh=True, progress=progress)
+            first = not any(candidate.result for candidate in candidates)
+            result = prepare(other).simulated(weigh=first, progress=progress)
             candidates.append(_Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
             candidates.append(_Candidate(name=name, refusal=str(error)))

@@ -7,27 +7,20 @@ sources worse (docs/decisions/0084). So an answer says what it leaves out.
 """
 
 from collections.abc import Iterator
-from fractions import Fraction
-from math import inf
 from typing import Any
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
+from stepsim.explain.report import Finding, Report, by_weight
 from stepsim.files.asked import StepInputs
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.prices import Known
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.modes import Sharing
-from stepsim.step.job import scaled_workload
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.overlap import CommSms
-from stepsim.workload.rows import Doubt, StepItem, Work, Workload
-
-# The slowest picoseconds per byte of communications of a kind in a group.
-_Rates = dict[tuple[str, str], float]
+from stepsim.workload.rows import Doubt
 
 
 def weighed(report: Report, ready: PreparedStep) -> Report:
@@ -48,78 +41,19 @@ def weighed(report: Report, ready: PreparedStep) -> Report:
 def _weigh(doubt: Doubt, ready: PreparedStep, report: Report) -> Finding:
     """What a doubt about the workload is worth.
 
-    The step of the other workload is asked for where that may be weighty; else the bound is told:
-    no chain of tasks meets a stage's rows more often than there are microbatches and stages.
+    The step of the other workload is asked for; its text where that cannot be.
     """
     step, options = report.step_time_ps, ready.job.options
     if doubt.mended is None or not step:
         return Finding(text=doubt.text)
-    mended, _ = scaled_workload(doubt.mended, options)
-    worth = _bound_ps(ready.workload, mended, report) / step
-    said = f"the step changes by at most {worth:.1%}"
-    if worth >= WEIGHTY:
-        try:
-            asked = replace(ready.job.asked, workload=doubt.mended, options=options)
-            other = prepare(asked, known=ready.prices.known)
-            worth = other.step_time_ps() / step - 1
-        except StepsimError as error:
-            return Finding(text=f"{doubt.text} ({error})")
-        said = f"the step takes {abs(worth):.1%} {'longer' if worth > 0 else 'shorter'}"
+    try:
+        asked = replace(ready.job.asked, workload=doubt.mended, options=options)
+        worth = prepare(asked, known=ready.prices.known).step_time_ps() / step - 1
+    except StepsimError as error:
+        return Finding(text=f"{doubt.text} ({error})")
+    said = f"the step takes {abs(worth):.1%} {'longer' if worth > 0 else 'shorter'}"
     remedy = f" ({doubt.remedy})" if doubt.remedy else ""
     return Finding(text=f"{doubt.text}: with {doubt.instead} {said}{remedy}", worth=worth)
-
-
-def _bound_ps(before: Workload, after: Workload, report: Report) -> float:
-    """Picoseconds by which the step can change at most, infinite where that is not known."""
-    if len(before.microbatches) != len(after.microbatches):
-        return inf
-    stages, rates = report.plan["pp"], _Rates()
-    for use in report.comms:
-        key = use.group, use.kind
-        rates[key] = max(rates.get(key, 0.0), use.time_ps / use.size_bytes)
-    passes = (report.microbatches + stages - 1) * max(before.degrees["pp"] / stages, 1)
-    message = rates.get((Group.PP, CollectiveKind.SEND_RECV), inf if stages > 1 else 0.0)
-    moved = abs(after.pp_comm_bytes - before.pp_comm_bytes)
-    rows = _most_of_a_microbatch(before, after, rates)
-    items = zip(before.per_step, after.per_step, strict=True)
-    once = sum(_most_of_a_stage(old, new, rates) for old, new in items)
-    return passes * (rows + (2 * moved * message if moved else 0.0)) + once
-
-
-def _most_of_a_microbatch(before: Workload, after: Workload, rates: _Rates) -> float:
-    """The largest change of one microbatch on a stage that holds all rows."""
-    blocks = zip(before.microbatches, after.microbatches, strict=True)
-    return max(
-        sum(
-            _change_ps(old_work, new_work, rates)
-            for old, new in zip(one.rows(), other.rows(), strict=True)
-            if old is not new
-            for (_, old_work), (_, new_work) in zip(old.works(), new.works(), strict=True)
-        )
-        for one, other in blocks
-    )
-
-
-def _most_of_a_stage(before: StepItem, after: StepItem, rates: _Rates) -> float:
-    """The largest change of an item on a stage with embedding and head, and on one without."""
-    old, new = (
-        each.times(compute=Fraction(1), sizes=1 - each.embedding_share - each.head_share).work
-        for each in (before, after)
-    )
-    return max(_change_ps(before.work, after.work, rates), _change_ps(old, new, rates))
-
-
-def _change_ps(before: Work, after: Work, rates: _Rates) -> float:
-    """The most that a change of compute and of bytes can add or take."""
-    if before is after:
-        return 0.0
-    sizes: dict[tuple[str, str], int] = {}
-    for work, sign in ((after, 1), (before, -1)):
-        for op in work.comms:
-            key = op.group, op.kind
-            sizes[key] = sizes.get(key, 0) + sign * op.size_bytes
-    moved = sum(abs(size) * rates.get(key, inf) for key, size in sizes.items() if size)
-    return abs(after.compute_ps - before.compute_ps) + moved
 
 
 def _with_crossing(report: Report, ready: PreparedStep, crossing: Crossing) -> Report:
