@@ -15,12 +15,12 @@ from sizes import arguments, sized
 
 from stepsim import collective_time, load_topology
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.dimension import GOOD, SIZE_BANDS
-from stepsim.workload.axes import CollectiveKind
 
 ONE_NODE = "kernels/nccl_one_node.csv"
 NCCL = "measured/nccl/nccl_allreduce"

@@ -11,6 +11,7 @@ import numpy as np
 from accuracy_published import eight_a100, leaf_logs
 from sizes import arguments, sized
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
@@ -24,7 +25,6 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.runs.replay import replay
 from stepsim.runs.validate import RunEntry, validate_run, validate_runs
-from stepsim.workload.axes import CollectiveKind
 
 MACHINE = "H800"
 TIMES = (Durations.MEDIAN, Durations.MEAN, Durations.MICROBATCH)

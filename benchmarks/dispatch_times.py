@@ -18,9 +18,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind
 from stepsim.files.load import topology_of
 from stepsim.step.model_plan import interconnect_of
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.dispatch import ExpertWay, reached

@@ -9,11 +9,11 @@ from pathlib import Path
 from sizes import sized
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.base.structs import replace
 from stepsim.base.units import parse_bandwidth
 from stepsim.face.results import Result
 from stepsim.network.topology import NestedTopology
-from stepsim.workload.axes import Part
 
 WORKLOAD = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
 SCHEDULES = ("1f1b", "interleaved:2", "interleaved:4", "interleaved:8")

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from sizes import sized
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.process import paused
 from stepsim.core.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
@@ -37,7 +38,6 @@ from stepsim.runs.improve import improve_profile
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import CollectiveKind
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"

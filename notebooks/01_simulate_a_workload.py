@@ -26,7 +26,7 @@ from IPython.display import Image, Markdown
 
 import stepsim
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
-from stepsim.show.figures.sweep import plot_sweep
+from stepsim.views.sweep import plot_sweep
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())

@@ -27,7 +27,8 @@ from IPython.display import Image, Markdown
 
 import stepsim
 from stepsim.runs.leaf import simulate_leaves
-from stepsim.show.figures.timelines import drawn_profile, drawn_step, plot_timelines
+from stepsim.show.figures.timelines import plot_timelines
+from stepsim.views.timelines import drawn_profile, drawn_step
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())

@@ -26,7 +26,7 @@ import networkx as nx
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.show.figures.topologies import draw_topology
+from stepsim.views.topologies import draw_topology
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())

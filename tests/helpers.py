@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Stream, degrees_of
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.prices import Prices
@@ -21,7 +22,6 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import OrderEntry, Schedule
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream, degrees_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Microbatch, Row, Work, Workload

@@ -4,9 +4,9 @@ from collections import defaultdict
 
 import numpy as np
 
+from stepsim.base.axes import Stream
 from stepsim.core.timeline import Timeline
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import Stream
 
 Place = tuple[int, int, int]
 """Rank, segment, task of the task list (-1 for messages)."""

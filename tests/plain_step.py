@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.base.structs import replace
 from stepsim.files.asked import StepInputs, WorkSource
 from stepsim.network.collectives import parse_algorithms
@@ -23,7 +24,6 @@ from stepsim.parallel.p2p.plain import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork, split_stages
 from stepsim.step.job import choose_schedule, job_of
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Row, StepItem, Work
 

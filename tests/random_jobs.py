@@ -8,6 +8,7 @@ from helpers import row
 from hypothesis import strategies as st
 from networks import cabled
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.structs import replace
 from stepsim.network.topology import (
     Dimension,
@@ -18,7 +19,6 @@ from stepsim.network.topology import (
 )
 from stepsim.network.topology.dimension import PLAIN, Library, Protocol
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
 TIMES = st.sampled_from([0, 0, 1_000, 70_000, 1_000_000]) | st.integers(0, 2_000_000)

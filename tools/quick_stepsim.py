@@ -32,7 +32,7 @@ sys.exit(line.recv(1)[0])  # no answer is an error
 _IMPORTED = (
     *("stepsim.cli.simulate", "stepsim.cli.compare", "stepsim.cli.sweep", "stepsim.cli.plan"),
     *("stepsim.step.prepared", "stepsim.explain.report", "stepsim.files.load"),
-    *("stepsim.show.tables.step", "stepsim.show.terminal", "stepsim.show.page.write"),
+    *("stepsim.views.step", "stepsim.show.terminal", "stepsim.views.pages"),
     *("stepsim.explore.sweep", "stepsim.explore.plan", "stepsim.show.figures.timelines"),
     *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
 )

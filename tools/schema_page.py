@@ -6,7 +6,7 @@ from typing import Any
 
 from markdown_text import table
 
-from stepsim.show.schemas import FORMATS, json_schema
+from stepsim.views.schemas import FORMATS, json_schema
 
 
 def schemas_page() -> str:

@@ -12,11 +12,11 @@ from enum import EnumType
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
+from stepsim.base.axes import EpLayout, RankOrder
 from stepsim.base.errors import PlanError, within
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.units import Quantity
 from stepsim.parallel.modes import Engine, JobPlacement, Sharing, StageRows
-from stepsim.workload.axes import EpLayout, RankOrder
 from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,

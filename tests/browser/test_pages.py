@@ -16,7 +16,7 @@ from stepsim.base.structs import replace
 from stepsim.face.results import Result
 from stepsim.face.steps import compare
 from stepsim.run.spans import TaskKind
-from stepsim.show.page.write import comparison_page, file_page, step_page
+from stepsim.views.pages import comparison_page, file_page, step_page
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"

@@ -10,10 +10,10 @@ from helpers import few
 from pairs import in_turn
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.face.results import Result
 from stepsim.files.reading import topology_names
 from stepsim.network.topology import Topology
-from stepsim.workload.axes import Part
 
 MODES = ("none", "siblings", "fair")
 POD = """

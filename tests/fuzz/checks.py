@@ -17,10 +17,10 @@ from fuzz import seeds
 from helpers import answers_of, uniform_workload
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import StepsimError
+from stepsim.documents.table import Shown
 from stepsim.network.topology import Topology
-from stepsim.show.tables.model import Shown
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.rows import Workload
 
 MOST_RANKS = 256
@@ -74,8 +74,8 @@ def check_workload(path: Path) -> None:
 def _simulate(workload: Workload, path: Path) -> None:
     """One step of a job that is small enough."""
     from stepsim.parallel.inspection import inspect_workload
-    from stepsim.show.tables.inspection import workload_shown
-    from stepsim.show.tables.step import step_tables
+    from stepsim.views.inspection import workload_shown
+    from stepsim.views.step import step_tables
 
     degrees = workload.degrees
     blocks = min(2, len(workload.microbatches))
@@ -107,7 +107,7 @@ def check_topology(path: Path) -> None:
 def _carry(topology: Topology, path: Path) -> None:
     """A collective and a step on a topology that is small enough."""
     from stepsim.network.topology.inspection import inspect_topology
-    from stepsim.show.tables.inspection import topology_shown
+    from stepsim.views.inspection import topology_shown
 
     if topology.npus > MOST_LINKS or topology.npus < 2:
         return
@@ -155,7 +155,7 @@ def check_calibration(path: Path) -> None:
     from stepsim.files.calibrations import read_calibration, write_calibration
     from stepsim.measured.calibration.applied import with_calibration
     from stepsim.options import StepOptions
-    from stepsim.show.tables.calibration import calibration_shown
+    from stepsim.views.calibration import calibration_shown
 
     calibration = read_calibration(path)
     with_calibration(StepOptions(), calibration)
@@ -217,7 +217,7 @@ def check_profile(path: Path) -> None:
     from stepsim.measured.ready import ready_run
     from stepsim.runs.learned import calibrate_profiles
     from stepsim.runs.what_if import change_run
-    from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
+    from stepsim.views.profiles import profile_replay_shown, profile_shown
 
     profile = read_profile(path)
     try:
@@ -236,7 +236,7 @@ def check_run(source: Path) -> None:
     from stepsim.measured.layers import Durations
     from stepsim.measured.ready import ready_run
     from stepsim.runs.replay import replay
-    from stepsim.show.tables.measured import measured_shown, replay_table
+    from stepsim.views.measured import measured_shown, replay_table
 
     is_measured(source)
     path = source if source.is_file() else source / "rank0.txt"
@@ -261,7 +261,7 @@ def check_log(path: Path) -> None:
     from stepsim.files.traces.forms import is_measured
     from stepsim.files.traces.optimus_log import read_optimus_log
     from stepsim.runs.leaf import simulate_leaves
-    from stepsim.show.tables.measured import measured_shown
+    from stepsim.views.measured import measured_shown
 
     is_measured(path)
     run = read_optimus_log(path)
@@ -275,7 +275,7 @@ def check_log(path: Path) -> None:
 def check_result(path: Path) -> None:
     from stepsim.explain.diff import diff_results, explain
     from stepsim.files.load import load_result
-    from stepsim.show.tables.comparison import diff_shown
+    from stepsim.views.comparison import diff_shown
 
     found = load_result(path)
     path.with_name("other.json").write_bytes(seeds.results()[0])
@@ -286,7 +286,7 @@ def check_result(path: Path) -> None:
 
 
 def check_report(path: Path) -> None:
-    from stepsim.show.page.write import file_page
+    from stepsim.views.pages import file_page
 
     page = path.with_suffix(".html")
     file_page(path).write(page, "stepsim report")
@@ -297,7 +297,7 @@ def check_sweep(path: Path) -> None:
     from stepsim.explore.sweep import open_for_reading
     from stepsim.files.sweep_document import write_table
     from stepsim.files.sweep_table import SweepTable
-    from stepsim.show.tables.studies import sweep_shown
+    from stepsim.views.studies import sweep_shown
 
     with open_for_reading(path) as store:
         table = SweepTable(store=store)

@@ -227,7 +227,7 @@ def check_plan(path: Path) -> None:
 def check_model_calibration(path: Path) -> None:
     from stepsim.base.structs import toml_text
     from stepsim.files.calibrations import read_model_calibration
-    from stepsim.show.tables.validation import model_calibration_shown
+    from stepsim.views.validation import model_calibration_shown
 
     known = read_model_calibration(path)
     toml_text(known)
@@ -238,7 +238,7 @@ def check_model_calibration(path: Path) -> None:
 def check_published(path: Path) -> None:
     from stepsim.files.model_steps import is_published_steps, read_published_steps
     from stepsim.runs.published import validate_published
-    from stepsim.show.tables.validation import published_shown
+    from stepsim.views.validation import published_shown
 
     is_published_steps(path)
     steps, _ = read_published_steps(path)
@@ -257,7 +257,7 @@ def check_gemm(path: Path) -> None:
 
 def check_step_log(path: Path) -> None:
     from stepsim.files.traces.step_lines import read_step_log
-    from stepsim.show.tables.measured import step_log_shown
+    from stepsim.views.measured import step_log_shown
 
     log = read_step_log(path)
     printed(path, step_log_shown(log))

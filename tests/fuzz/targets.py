@@ -11,7 +11,7 @@ from fuzz import checks, commands, model_checks, seeds
 
 from stepsim.explore.sweep import parse_axis
 from stepsim.network.one_collective import parse_ranks
-from stepsim.show.trace.window import parse_window
+from stepsim.views.window import parse_window
 from stepsim.workload.scaling import parse_compute_scale
 
 Run = Callable[[bytes, Path], object]

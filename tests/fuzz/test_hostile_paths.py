@@ -9,6 +9,7 @@ import pytest
 from helpers import Run
 
 from stepsim.base.errors import OutputError, StepsimError
+from stepsim.base.writing import check_separate, check_writable, write_whole
 from stepsim.explain.diff import diff_results
 from stepsim.face.sweeps import load_sweep
 from stepsim.files.calibrations import read_calibration
@@ -23,7 +24,6 @@ from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
-from stepsim.files.writing import check_separate, check_writable, write_whole
 
 READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "workload": (read_simai_text, ".txt"),

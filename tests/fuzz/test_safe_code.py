@@ -18,7 +18,7 @@ YAML = {"files/models/recipes.py", "files/topology/astra_network.py"}
 """Read recipes and networks by the readers of YAML that make plain values alone."""
 YAML_AS_DATA = ("yaml.safe_load", "yaml.compose")
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_parquet"}
-OUTPUTS = "files/writing.py"
+OUTPUTS = "base/writing.py"
 INPUTS = "files/reading.py"
 OWN_FILES = {
     "show/page/page.py",

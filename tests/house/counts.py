@@ -17,7 +17,7 @@ TIMED = {"run", "core"}
 RECORDED = {"measured", "runs", "recorded"}
 READERS = {"traces", "runs"}
 """Folders of `files` that read recorded runs."""
-OUTSIDE = {"base", "cli", "face", "files", "network", "show", "workload"}
+OUTSIDE = {"base", "cli", "documents", "face", "files", "network", "show", "views", "workload"}
 """Rooms whose largest values are no times of a step."""
 ALIKE = 0.7
 FEWEST = 4

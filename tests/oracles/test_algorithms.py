@@ -7,6 +7,7 @@ from math import ceil, log2
 import numpy as np
 import pytest
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.network.collectives import (
@@ -23,7 +24,6 @@ from stepsim.network.collectives.algorithms import able_algorithms, refusal
 from stepsim.network.collectives.double_binary_tree import double_tree, tree_depth
 from stepsim.network.collectives.flows import levels_of
 from stepsim.network.topology import Dimension, DimensionKind, Layout, LinkClass, NestedTopology
-from stepsim.workload.axes import CollectiveKind
 
 RING, SWITCH = DimensionKind.RING, DimensionKind.SWITCH
 RAIL, CONNECTED = DimensionKind.RAIL, DimensionKind.FULLY_CONNECTED

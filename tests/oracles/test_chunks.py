@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import PlanError
 from stepsim.explore.batch.evaluation import make_batch
 from stepsim.face.steps import collective_time
@@ -19,7 +20,6 @@ from stepsim.network.collectives import parse_algorithm
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import CollectiveKind
 
 
 def network(*dimensions: tuple[int, float]) -> NestedTopology:

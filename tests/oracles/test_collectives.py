@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pairs import pairwise
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.face.steps import collective_time
 from stepsim.network.collectives import (
@@ -20,7 +21,6 @@ from stepsim.network.collectives import (
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.rings import node_rings
-from stepsim.workload.axes import CollectiveKind
 
 HOPS = {DimensionKind.RING: 1, DimensionKind.FULLY_CONNECTED: 1, DimensionKind.SWITCH: 2}
 ROUNDS = {

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from accuracy_nccl import left_out
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.units import PS_PER_S
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import topology_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.step.model_plan import interconnect_of
-from stepsim.workload.axes import CollectiveKind
 
 LARGE = 16 << 20
 DENSE = 1024

@@ -4,9 +4,9 @@ import pytest
 from helpers import collective, row
 
 from stepsim import simulate
+from stepsim.base.axes import CollectiveKind, Group, Part, degrees_of
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules import FusedPair, build
-from stepsim.workload.axes import CollectiveKind, Group, Part, degrees_of
 from stepsim.workload.rows import Microbatch, Row, Work, Workload
 
 V_MIN = """

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import stepsim
+from stepsim.base.axes import EpLayout
 from stepsim.base.errors import StepsimError
-from stepsim.workload.axes import EpLayout
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 

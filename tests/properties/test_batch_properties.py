@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
+from stepsim.base.axes import Phase, Stream
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.core import actions
@@ -23,7 +24,6 @@ from stepsim.face.steps import noise, sensitivity, simulate
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import followed, with_values
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import Phase, Stream
 from stepsim.workload.rows import Row
 from stepsim.workload.scaling import ComputeScale
 

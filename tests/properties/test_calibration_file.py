@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, strategies as st
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.fields import numbers
 from stepsim.base.structs import replace, toml_text
 from stepsim.measured.calibration.calibration import (
@@ -21,7 +22,6 @@ from stepsim.measured.calibration.calibration import (
 )
 from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import MeasuredCurve
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import HeldStep, MeasuredKernels
 from stepsim.workload.model.choices import Precision
 

@@ -11,6 +11,7 @@ from helpers import examples
 from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import Ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.load import topology_of
@@ -30,7 +31,6 @@ from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import PLAIN
 from stepsim.network.topology.graph import links_of
-from stepsim.workload.axes import CollectiveKind
 
 NPUS = 32
 SIZES = st.integers(1, 2**36)

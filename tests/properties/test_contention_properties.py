@@ -11,12 +11,12 @@ from invariants import check_timeline, task_times
 from random_jobs import Job, jobs, networks
 
 import stepsim
+from stepsim.base.axes import Group, ParallelAxis
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind
 from stepsim.face.results import Result
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
-from stepsim.workload.axes import Group, ParallelAxis
 
 some_examples = examples(25)
 

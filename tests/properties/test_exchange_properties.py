@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from random_jobs import networks
 
 from stepsim.base.arrays import Ints, Summand
+from stepsim.base.axes import CollectiveKind
 from stepsim.files.load import topology_of
 from stepsim.files.reading import topology_names
 from stepsim.network.collectives import flows
@@ -16,7 +17,6 @@ from stepsim.network.collectives.flows import FlowStep, step_load
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Topology
 from stepsim.network.topology.exchange import exchange as exchange_of
-from stepsim.workload.axes import CollectiveKind
 
 SIZES = [1, 4097, 1 << 20, 3 << 30]
 

@@ -12,6 +12,7 @@ from jobs import asked, make_batch, totals_of
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Part, Phase, degrees_of
 from stepsim.face.results import Result
 from stepsim.network.topology import (
     Dimension,
@@ -20,7 +21,6 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, StepItem, Work, Workload
 
 

@@ -11,6 +11,7 @@ from pairs import in_turn
 from random_jobs import listed
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import replace
 from stepsim.files.reading import topology_names
@@ -24,7 +25,6 @@ from stepsim.network.collectives import (
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.dimension import PLAIN
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.workload.axes import CollectiveKind
 
 SWITCHED = ["gb200-nvl72", "hgx-a100", "ideal"]
 """One switch joins what is inside: no flow moves along two dimensions."""

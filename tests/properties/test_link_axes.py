@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from pairs import in_turn
 
 import stepsim
+from stepsim.base.axes import Group, Phase, degrees_of
 from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
@@ -19,7 +20,6 @@ from stepsim.files.asked import read_options
 from stepsim.files.sweep_table import SweepTable
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
-from stepsim.workload.axes import Group, Phase, degrees_of
 from stepsim.workload.rows import Microbatch, Role, StepItem, Work, Workload
 
 NUMBERS = {

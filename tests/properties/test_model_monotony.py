@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import stepsim
+from stepsim.base.axes import Stream
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.core.timeline import Timeline, run_graph
@@ -15,7 +16,6 @@ from stepsim.files.load import read_model, topology_of
 from stepsim.network.placement import place
 from stepsim.step.job import prices_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import Stream
 
 MODELS = (
     *("llama-3.2-1b", "llama-3-8b", "qwen3-30b-a3b", "mixtral-8x7b", "gemma-7b", "bloom-560m"),

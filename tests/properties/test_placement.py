@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given, strategies as st
 from unit.network.test_placed_groups import racks
 
+from stepsim.base.axes import Group, RankOrder
 from stepsim.base.structs import replace
 from stepsim.files.load import topology_of
 from stepsim.network.placement import SIZES_OF_GROUPS, find_crossing, place
 from stepsim.network.topology import DimensionKind
 from stepsim.parallel.modes import JobPlacement
-from stepsim.workload.axes import Group, RankOrder
 from stepsim.workload.plan import Plan
 
 

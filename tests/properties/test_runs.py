@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 from invariants import check_timeline
 from random_jobs import Job, jobs, networks
 
+from stepsim.base.axes import Part
 from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import followed, is_fixed, with_values
-from stepsim.workload.axes import Part
 
 
 @examples(40)

@@ -17,14 +17,14 @@ from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
 from stepsim.run.spans import UNKNOWN
-from stepsim.show.trace.perfetto import trace_lines
-from stepsim.show.trace.processes import TracedRun
+from stepsim.show.perfetto import trace_lines
+from stepsim.views.processes import TracedRun, trace_processes
 
 few_examples = settings(examples(25), suppress_health_check=[HealthCheck.data_too_large])
 
 
 def trace_text(*results: Result, ranks: tuple[int, ...] | None = None) -> str:
-    return "".join(trace_lines([TracedRun(result, ranks) for result in results]))
+    return "".join(trace_lines(trace_processes(TracedRun(result, ranks) for result in results)))
 
 
 def traced(job: Job, network: Topology, *, fold: bool, contention: str) -> tuple[Result, str]:
@@ -177,7 +177,7 @@ def test_a_class_of_ranks_is_told_as_each_of_them_is(job: Job, network: Topology
     step, *processes = read_trace(text)
     with pytest.MonkeyPatch.context() as patch:  # rates of links are of the whole step
         rates = link_rates(folded.timeline, folded.prices)
-        patch.setattr("stepsim.show.trace.processes.link_rates", lambda *_: rates)
+        patch.setattr("stepsim.views.processes.link_rates", lambda *_: rates)
         told = [read_trace(trace_text(folded, ranks=(rank,))) for rank in range(len(processes))]
     for rank, (process, (alone, shown)) in enumerate(zip(processes, told, strict=True)):
         assert str(rank) in shown.name

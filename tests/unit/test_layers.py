@@ -19,20 +19,22 @@ ROOMS = (
     ("network",),
     ("options",),
     ("run",),
+    ("documents",),
+    ("show",),
     ("core",),
     ("measured",),
     ("explain",),
     ("files",),
     ("step",),
     ("explore", "runs"),
-    ("show",),
+    ("views",),
     ("face", "serve"),
     ("cli",),
 )
 HEAVY = {
     "simpy": ("core/events.py",),
-    "networkx": ("network/topology", "files/topology", "show/figures/topologies"),
-    "matplotlib": ("show", "cli", "face"),
+    "networkx": ("network/topology", "files/topology", "views/topologies"),
+    "matplotlib": ("show", "views", "cli", "face"),
     "pandas": ("show/frames.py",),
     "click": ("cli",),
     "tqdm": ("show/terminal.py",),
@@ -72,6 +74,13 @@ def test_rooms_import_lower_rooms_only() -> None:
         others = {name.split(".")[1] for name in names if name.startswith("stepsim.")}
         for other in (others & floor.keys()) - {own}:
             assert floor[other] < floor[own], f"{module.relative_to(PACKAGE)} imports {other}"
+
+
+def test_what_shows_knows_no_result() -> None:
+    for module, names in imports().items():
+        if room_of(module) == "show":
+            rooms = {name.split(".")[1] for name in names if name.startswith("stepsim.")}
+            assert rooms <= {"__version__", "base", "documents", "run", "show"}, module
 
 
 @pytest.mark.parametrize("library", sorted(HEAVY))

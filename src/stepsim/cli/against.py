@@ -14,11 +14,11 @@ _MOST_NOTES = 3
 
 def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None:
     """Simulate a step and print it beside the recorded one; raises the errors of both."""
-    from stepsim.show.figures.timelines import plot_against
-    from stepsim.show.tables.against import against_answer, against_tables
-    from stepsim.show.tables.answer import job_line
     from stepsim.step.against import hold_against
     from stepsim.step.prepared import prepare
+    from stepsim.views.against import against_answer, against_tables
+    from stepsim.views.answer import job_line
+    from stepsim.views.timelines import plot_against
 
     if any(recorded_forms(file)):
         raise PlanError(
@@ -31,7 +31,7 @@ def hold_step_against(file: Path, trace: Path, options: SimulateOptions) -> None
     held = hold_against(step, recorded)
     against = held.against
     if options.report:
-        from stepsim.show.page.write import against_page
+        from stepsim.views.pages import against_page
 
         against_page(held).write(options.report, command_line())
     shown = [job_line(step.report), *against_answer(against)]

@@ -19,8 +19,7 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     time is attention, and OutputError for a file that cannot be written.
     """
     from stepsim.explore.batches.draws import BatchDocument, DrawnBatches, simulate_batches
-    from stepsim.show.figures.batches import plot_batches
-    from stepsim.show.tables.batches import batches_shown
+    from stepsim.views.batches import batches_shown, plot_batches
 
     job = options.inputs(file)
     steps = 1000 if options.steps is None else options.steps
@@ -29,7 +28,7 @@ def show_batches(file: Path, options: ViewOptions) -> None:
     with command_bar(f"drawing {steps} steps"):
         study = simulate_batches(job, drawn)
     if options.report:
-        from stepsim.show.page.write import Page
+        from stepsim.views.pages import Page
 
         page = Page(
             title=study.job,

@@ -40,7 +40,7 @@ def runs(
     from stepsim.files.collectives.measurements import load_benchmarks
     from stepsim.files.measured import load_run
     from stepsim.runs.measured import calibrate_measured
-    from stepsim.show.tables.calibration import calibration_shown
+    from stepsim.views.calibration import calibration_shown
 
     loaded = [load_run(path, node_size=node_size) for path in paths]
     table = load_benchmarks(nccl, comm_source)
@@ -117,7 +117,7 @@ def calibrate_trace(
     from stepsim.files.calibrations import write_calibration
     from stepsim.files.measured import load_profile
     from stepsim.runs.learned import calibrate_profiles
-    from stepsim.show.tables.calibration import calibration_shown, learned_shown
+    from stepsim.views.calibration import calibration_shown, learned_shown
     from stepsim.workload.model.choices import Precision
 
     device = options.asked.get("device")
@@ -157,11 +157,11 @@ def calibrate_model(
     residual of every step.
     """
     from stepsim.base.structs import replace, toml_text
+    from stepsim.base.writing import write_whole
     from stepsim.files.model_steps import read_published_steps
-    from stepsim.files.writing import write_whole
     from stepsim.runs.published import PublishedRun
     from stepsim.runs.published_calibration import calibrate_steps
-    from stepsim.show.tables.validation import model_calibration_shown
+    from stepsim.views.validation import model_calibration_shown
     from stepsim.workload.model.calibration import ModelCalibration
 
     paths = steps or []
@@ -209,7 +209,7 @@ def calibrate_nccl(
     from stepsim.files.collectives.measurements import read_measurements
     from stepsim.files.collectives.samples import collective_kind
     from stepsim.files.collectives.times_csv import write_comm_table
-    from stepsim.show.tables.calibration import measurements_shown
+    from stepsim.views.calibration import measurements_shown
 
     known = collective_kind(kind, "command line", "--kind") if kind else None
     measured = read_measurements(files, known)

@@ -20,7 +20,7 @@ def collective_command(
     kind: str = flag(
         "all_reduce, all_gather, all_to_all, ...",
         default=...,
-        offers="stepsim.workload.axes:CollectiveKind",
+        offers="stepsim.base.axes:CollectiveKind",
     ),
     size: str = flag("Size, e.g. 64MiB, or a range such as 8..1GiB:x2.", default=...),
     topology: str | None = flag(
@@ -39,11 +39,11 @@ def collective_command(
 
     The bandwidths are those of nccl-tests. The collective has the network to itself.
     """
-    from stepsim.show.tables.collective import collective_shown
+    from stepsim.views.collective import collective_shown
 
     priced = _priced(kind, size, topology, ranks, algorithm or ["auto"])
     if plot:
-        from stepsim.show.figures.collectives import plot_collective
+        from stepsim.views.collective import plot_collective
 
         plot_collective(priced, plot, style=style)
     show(json, priced.to_json, collective_shown(priced), csv)
@@ -52,6 +52,7 @@ def collective_command(
 def _priced(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
 ) -> "CollectiveDocument":
+    from stepsim.base.axes import CollectiveKind
     from stepsim.base.errors import member
     from stepsim.files.load import topology_of
     from stepsim.files.reading import DEFAULT_TOPOLOGY
@@ -63,7 +64,6 @@ def _priced(
         probe_algorithms,
         probe_collective,
     )
-    from stepsim.workload.axes import CollectiveKind
 
     known = member(CollectiveKind, kind, "kind")
     sizes = parse_sizes(size)

@@ -68,13 +68,13 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
         return
     options.check_lengths()
     from stepsim.files.asked import read_schedules
-    from stepsim.show.tables.comparison import (
+    from stepsim.step.compare import ComparisonDocument, compare_schedules
+    from stepsim.views.comparison import (
         COMPARISON_TABLES,
         comparison_answer,
         comparison_shown,
         comparison_tables,
     )
-    from stepsim.step.compare import ComparisonDocument, compare_schedules
 
     options.check()
     options.check_tables(COMPARISON_TABLES)
@@ -87,7 +87,7 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
     _write_each(comparison, str(file), options)
     options.draw(step for _, step in comparison.valid)
     if options.report:
-        from stepsim.show.page.write import comparison_page
+        from stepsim.views.pages import comparison_page
 
         with command_bar("writing the page"):
             comparison_page(comparison, job).write(options.report, command_line())
@@ -104,7 +104,7 @@ def _write_each(comparison: "ComparedSchedules", source: str, options: _CompareO
     `results` gets a JSON file per schedule, `chakra` and `kineto` a folder of traces per schedule.
     Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
     """
-    from stepsim.files.writing import write_folder
+    from stepsim.base.writing import write_folder
 
     names = _file_names([name for name, _ in comparison.valid])
     steps = [step for _, step in comparison.valid]
@@ -147,7 +147,7 @@ def diff_command(
 
     It is divided among settings, components, stages and links.
     """
-    from stepsim.show.tables.comparison import diffs_shown
     from stepsim.step.diff_files import diff_files
+    from stepsim.views.comparison import diffs_shown
 
     show_tables(diffs_shown(diff_files(a, b)), csv)

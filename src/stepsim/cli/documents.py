@@ -22,7 +22,7 @@ def report_command(
 
     The option --report of other commands shows more of a step.
     """
-    from stepsim.show.page.write import file_page
+    from stepsim.views.pages import file_page
 
     file_page(file).write(output, command_line())
 
@@ -35,7 +35,7 @@ def schema_command(
 
     An editor checks a topology file with it, for example.
     """
-    from stepsim.show.schemas import FORMATS, schema_json
+    from stepsim.views.schemas import FORMATS, schema_json
 
     if name:
         click.echo(schema_json(name), nl=False)

@@ -59,7 +59,7 @@ def explain_command(
     """
     from stepsim.files.load import read_numbers
     from stepsim.runs.explained import explained_log
-    from stepsim.show.tables.explanation import explanation_shown
+    from stepsim.views.explanation import explanation_shown
 
     explain = partial(
         explained_log,
@@ -85,7 +85,7 @@ def explain_command(
 
 def _follow(log: Path, explain: Callable[[], "LogExplanation"]) -> None:
     """Print what a log says whenever it has grown, until it does no longer."""
-    from stepsim.show.tables.explanation import explanation_shown
+    from stepsim.views.explanation import explanation_shown
 
     size, still_s, most_s = -1, 0.0, _STILL_S
     while still_s < most_s:

@@ -80,7 +80,7 @@ def inspect_command(
         refuse_beside(f"{file} is a schedule", _OF_SCHEDULE)
         _inspect_schedule(file, options, csv)
         return
-    from stepsim.show.tables.inspection import constants_shown  # a schedule needs none of it
+    from stepsim.views.inspection import constants_shown  # a schedule needs none of it
 
     kinds, path = shipped_kinds(file), typed_path(file)
     check_outputs({"file": path, "json": json, "csv": csv, "plot": plot})
@@ -90,7 +90,7 @@ def inspect_command(
     if is_run and is_profile(path):
         refuse_beside(f"{file} is a profile, which stepsim simulate changes", _OF_PROFILE)
         from stepsim.explain.profile_document import ProfileDocument
-        from stepsim.show.tables.profiles import profile_shown
+        from stepsim.views.profiles import profile_shown
 
         found = read_stragglers(path)
         show(json, lambda: ProfileDocument.of(found).to_json(), profile_shown(found), csv)
@@ -99,7 +99,7 @@ def inspect_command(
         refuse_beside(f"{file} is a run, which stepsim simulate changes", _OF_RUN)
         from stepsim.files.measured import load_run
         from stepsim.measured.run_document import run_document
-        from stepsim.show.tables.measured import measured_shown
+        from stepsim.views.measured import measured_shown
 
         run = load_run(path, node_size=node_size)
         warn(run.warnings)
@@ -115,7 +115,7 @@ def inspect_command(
     if lies and (line or has_step_lines(path)):
         refuse_beside(f"{file} is a log of steps", _OF_LOG)
         from stepsim.files.traces.step_lines import read_step_log
-        from stepsim.show.tables.measured import step_log_shown
+        from stepsim.views.measured import step_log_shown
 
         show_tables(step_log_shown(read_step_log(path, line)), csv)
         return
@@ -136,8 +136,8 @@ def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> N
 
     Raises PlanError without the size that it is for, OutputError for a file of another kind.
     """
+    from stepsim.base.writing import write_whole
     from stepsim.files.schedule_csv import format_schedule
-    from stepsim.files.writing import write_whole
     from stepsim.parallel.schedules import build
 
     ranks, microbatches = options.asked.get("pp"), options.asked.get("microbatches")
@@ -172,9 +172,9 @@ def _refuse_unknown(name: str) -> None:
 
 def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
     from stepsim.files.load import is_model, read_model
-    from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inspection import inspect_job
     from stepsim.step.job import job_of
+    from stepsim.views.inspection import workload_shown
     from stepsim.workload.model.architecture import said_of_architecture
     from stepsim.workload.model.model import Unread
 
@@ -203,12 +203,12 @@ def _inspect_topology(
 ) -> None:
     from stepsim.files.load import topology_of
     from stepsim.network.topology.inspection import inspect_topology
-    from stepsim.show.tables.inspection import topology_shown
+    from stepsim.views.inspection import topology_shown
 
     npus = options.asked.get("npus")
     topology = topology_of(name, npus if isinstance(npus, int) else None)
     if plot:
-        from stepsim.show.figures.topologies import draw_topology
+        from stepsim.views.topologies import draw_topology
 
         draw_topology(topology, plot, style=style)
     seen = inspect_topology(topology)

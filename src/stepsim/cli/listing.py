@@ -27,7 +27,7 @@ def list_command(
     """
     from stepsim.base.errors import OutputError
     from stepsim.files.catalog import catalog_names, make_catalog
-    from stepsim.show.tables.catalog import catalog_shown, names_shown
+    from stepsim.views.catalog import catalog_shown, names_shown
 
     if csv and kind is None:
         raise OutputError("--csv writes one table: name a kind, such as models")

@@ -82,7 +82,7 @@ def validate_command(
     from stepsim.files.model_steps import is_published_steps
     from stepsim.measured.layers import parse_durations
     from stepsim.runs.measured import validate_measured
-    from stepsim.show.tables.validation import validation_shown
+    from stepsim.views.validation import validation_shown
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
     limit = None if max_error is None else parse_share("max-error", max_error, _MOST_ERROR)
@@ -105,7 +105,7 @@ def validate_command(
     )
     warn(found.warnings)
     if plot:
-        from stepsim.show.figures.validations import plot_validation
+        from stepsim.views.validation import plot_validation
 
         plot_validation(found, plot, style=style)
     show(json, found.to_json, validation_shown(found), csv)
@@ -124,7 +124,7 @@ def _validate_published(
     from stepsim.files.calibrations import read_model_calibration
     from stepsim.files.model_steps import read_published_steps
     from stepsim.runs.published import PublishedDocument, validate_published
-    from stepsim.show.tables.validation import published_shown
+    from stepsim.views.validation import published_shown
 
     read = [read_published_steps(table) for table in tables]
     steps = [step for found, _ in read for step in found]
@@ -137,7 +137,7 @@ def _validate_published(
     found = validate_published(steps, leave_out=leave_out, calibration=known, unread=len(notes))
     warn((*notes, *found.warnings))
     if files.plot:
-        from stepsim.show.figures.validations import plot_published
+        from stepsim.views.validation import plot_published
 
         plot_published(found, files.plot, style=files.style)
     document = PublishedDocument.of(found)
@@ -178,7 +178,7 @@ def what_if_command(
     from stepsim.files.measured import load_trace, message_bandwidths
     from stepsim.measured.ready import ready_run
     from stepsim.runs.what_if import change_run
-    from stepsim.show.tables.measured import what_if_shown
+    from stepsim.views.measured import what_if_shown
 
     loaded = load_trace(run, node_size=node_size)
     warn(loaded.warnings)
@@ -202,14 +202,14 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
 
     Logs that hold no stage times are simulated from their leaf modules; nothing of them is drawn.
     """
+    from stepsim.documents.table import Shown
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_run
     from stepsim.measured.layers import parse_durations
     from stepsim.measured.step_log import LeafLog
     from stepsim.runs.measured import replay_measured
-    from stepsim.show.tables.measured import LEAF_TABLES, replay_answer, replay_table
-    from stepsim.show.tables.model import Shown
-    from stepsim.show.tables.step import STEP_TABLES, step_tables
+    from stepsim.views.measured import LEAF_TABLES, replay_answer, replay_table
+    from stepsim.views.step import STEP_TABLES, step_tables
 
     durations = parse_durations(options.times)
     run = load_run(path, node_size=options.node_size)
@@ -222,7 +222,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     compared, actors = replay_table(run, result.report), len(result.ranks.actors)
     options.draw([result], run.run)
     if options.report:
-        from stepsim.show.page.write import step_page
+        from stepsim.views.pages import step_page
 
         page = step_page(result, None, run.run, [compared])
         page.write(options.report, command_line())

@@ -42,8 +42,7 @@ def noise_command(
         simulate_noise,
         sweep_noise,
     )
-    from stepsim.show.figures.sensitivity import plot_noise
-    from stepsim.show.tables.studies import noise_shown, noise_sweep_shown
+    from stepsim.views.studies import noise_shown, noise_sweep_shown, plot_noise
 
     files = StudyFiles(json=json, csv=csv, plot=plot, style=style)
     model = NoiseModel(

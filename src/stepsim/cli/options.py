@@ -42,16 +42,15 @@ from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
+    from stepsim.documents.table import Answer, Shown
     from stepsim.explain.report import Report
     from stepsim.explain.stragglers import Stragglers
     from stepsim.explore.sweep import Study
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
     from stepsim.show.frames import Columns
-    from stepsim.show.tables.answer import Answer
-    from stepsim.show.tables.model import Shown
-    from stepsim.show.trace.window import Window
     from stepsim.step.prepared import SimulatedStep
+    from stepsim.views.window import Window
     from stepsim.workload.model.model import Model
 
 
@@ -428,7 +427,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     )
     trace: Path | None = flag(
         "Write a trace for Perfetto: .json or .json.gz.",
-        writes="stepsim.show.trace.perfetto:check_trace_path",
+        writes="stepsim.show.perfetto:check_trace_path",
     )
     ranks: str | None = flag("Ranks in the trace, e.g. 0,8-15.", shown="one of each class")
     window: str | None = flag("Part of the step in the trace, e.g. 2s..3s.", shown="all of it")
@@ -443,7 +442,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
             refuse_given("no trace is named with --trace", ("ranks", "window"))
             return None
         from stepsim.network.one_collective import parse_ranks
-        from stepsim.show.trace.window import WHOLE, parse_window
+        from stepsim.views.window import WHOLE, parse_window
 
         ranks = None if self.ranks is None else parse_ranks(self.ranks)
         return ranks, WHOLE if self.window is None else parse_window(self.window)
@@ -459,8 +458,8 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         """
         if self.trace is None or (shown := self.traced) is None:
             return
-        from stepsim.show.trace.perfetto import trace_bytes, write_trace
-        from stepsim.show.trace.processes import TracedProfile, TracedRun
+        from stepsim.show.perfetto import trace_bytes, write_trace
+        from stepsim.views.processes import TracedProfile, TracedRun, trace_processes
 
         ranks, window = shown
         runs: list[TracedRun | TracedProfile] = [
@@ -471,7 +470,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         if size_bytes > _LARGE_BYTES:
             text = f"{self.trace} will have about {format_size_bytes(size_bytes)}"
             warn([f"{text}: --window and --ranks show less, .json.gz packs"])
-        write_trace(runs, self.trace, command_line())
+        write_trace(trace_processes(runs), self.trace, command_line())
 
     def check(self) -> None:
         """Raise PlanError for what a trace cannot show, and for options of views not asked for."""
@@ -489,7 +488,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         """The tables asked for, below an empty line; those that are not known are said to be."""
         if not (self.full or self.show):
             return
-        from stepsim.show.tables.model import Table
+        from stepsim.documents.table import Table
 
         known = tables()
         asked = dict.fromkeys(known if self.full else self.show or ())
@@ -524,7 +523,8 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     def draw(self, steps: "Iterable[SimulatedStep]", measured: "Profile | None" = None) -> None:
         """Draw timelines above each other, a recorded one first; raises OutputError."""
         if self.plot:
-            from stepsim.show.figures.timelines import drawn_profile, drawn_step, plot_timelines
+            from stepsim.show.figures.timelines import plot_timelines
+            from stepsim.views.timelines import drawn_profile, drawn_step
 
             runs = [drawn_profile(measured)] if measured else []
             runs += [drawn_step(step.timeline, step.report) for step in steps]
@@ -593,7 +593,7 @@ class SimulateOptions(ViewOptions):
 
             write_spans([profile.spans()], self.csv)
         if self.report:
-            from stepsim.show.page.write import profile_page
+            from stepsim.views.pages import profile_page
 
             profile_page(found).write(self.report, command_line())
 

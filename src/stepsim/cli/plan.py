@@ -105,7 +105,7 @@ def plan_command(
     """
     from stepsim.explore.plan.asked import answer
     from stepsim.explore.plan.search import Workers
-    from stepsim.show.tables.plan import plans_shown
+    from stepsim.views.plan import plans_shown
 
     if options.check:
         refuse_beside("--check", _OF_CHECK)
@@ -131,7 +131,7 @@ def plan_command(
         raise Stopped(stopped.args[0], kept if options.store else "") from None
     document = found.document(options.top)
     if options.plot:
-        from stepsim.show.figures.plans import plot_plans
+        from stepsim.views.plan import plot_plans
 
         plot_plans(found.search, options.plot)
     warn(document.warnings)
@@ -179,7 +179,7 @@ def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
 def _check(plan: Path, options: _SearchOptions) -> None:
     """Simulate a plan and compare it with a budget; exit code 1 if it exceeds the budget."""
     from stepsim.explore.plan.budget import check_plan_file
-    from stepsim.show.tables.plan import budget_shown
+    from stepsim.views.plan import budget_shown
 
     found = check_plan_file(
         plan,

@@ -43,7 +43,7 @@ def improve_command(
     """Rank changes of a profiled run by the step time they save."""
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.runs.improve import change_profile, improve_profile
-    from stepsim.show.tables.profiles import improvements_shown
+    from stepsim.views.profiles import improvements_shown
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
@@ -53,7 +53,7 @@ def improve_command(
         write_chakra(change_profile(profile, apply), output)
     found = improve_profile(profile)
     if report:
-        from stepsim.show.page.write import improvements_page
+        from stepsim.views.pages import improvements_page
 
         improvements_page(found, profile).write(report, command_line())
     write_rows(csv, found)
@@ -63,7 +63,7 @@ def improve_command(
 def simulate_profile(path: Path, options: SimulateOptions) -> None:
     """Replay every step of a profile, and show what was recorded."""
     from stepsim.explain.profile_document import ProfileDocument
-    from stepsim.show.tables.profiles import PROFILE_TABLES, profile_answer, profile_tables
+    from stepsim.views.profiles import PROFILE_TABLES, profile_answer, profile_tables
 
     options.check_tables(PROFILE_TABLES)
     found = read_stragglers(path)

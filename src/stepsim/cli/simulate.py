@@ -87,7 +87,7 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
         simulate_measured(file, options)
         return
     refuse_given(f"{file}: this is no replay of a measured run", ("times",))
-    from stepsim.show.tables.step import STEP_TABLES
+    from stepsim.views.step import STEP_TABLES
 
     options.check_tables(STEP_TABLES)
     job = options.inputs(file, options.node_size)
@@ -106,11 +106,11 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
     options.write_step(result, str(file))
     options.draw([result])
     if options.plot_memory:
-        from stepsim.show.figures.memory import plot_memory
+        from stepsim.views.memory import plot_memory
 
         plot_memory(result, options.plot_memory, style=options.style)
     if options.report:
-        from stepsim.show.page.write import step_page
+        from stepsim.views.pages import step_page
 
         with command_bar("writing the page"):
             step_page(result, job).write(options.report, command_line())
@@ -119,9 +119,9 @@ def simulate_command(file: WorkloadArgument, options: SimulateOptions) -> None:
 
 def _show_step(ready: "PreparedStep", result: "SimulatedStep", options: SimulateOptions) -> None:
     """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
-    from stepsim.show.tables.answer import answer_of
-    from stepsim.show.tables.step import step_tables
     from stepsim.step.doubts import said_of_step
+    from stepsim.views.answer import answer_of
+    from stepsim.views.step import step_tables
 
     report = result.report
     options.show_answer(
@@ -139,8 +139,7 @@ def _show_sensitivity(file: Path, options: SimulateOptions) -> None:
     Raises the errors of the readers, and OutputError for a file that cannot be written.
     """
     from stepsim.explore.sensitivity import find_sensitivity
-    from stepsim.show.figures.sensitivity import plot_sensitivity
-    from stepsim.show.tables.studies import sensitivity_shown
+    from stepsim.views.studies import plot_sensitivity, sensitivity_shown
 
     job = options.inputs(file)
     with command_bar("changing one number at a time"):

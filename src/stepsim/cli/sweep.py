@@ -54,7 +54,7 @@ class _ShowOptions(StudyFiles):
     plot_kind: str = flag(
         "What to draw: time, bubble or breakdown.",
         default="time",
-        offers="stepsim.show.figures.sweep.views:FigureKind",
+        offers="stepsim.views.sweep.views:FigureKind",
     )
     plot_axes: str | None = flag("Axes of the figure, e.g. fabric.bandwidth,schedule.")
 
@@ -65,7 +65,7 @@ class _ShowOptions(StudyFiles):
 
     def check_shown(self) -> None:
         """Refuse what cannot be drawn before the work; raises StepsimError."""
-        from stepsim.show.figures.sweep.views import figure_kind
+        from stepsim.views.sweep.views import figure_kind
 
         figure_kind(self.plot_kind)
         if self.plot_axes and not (self.plot or self.report):
@@ -124,7 +124,7 @@ def sweep_command(
 
     from stepsim.explore.sweep import swept
     from stepsim.files.axes import is_drawn
-    from stepsim.show.figures.sweep.views import FigureKind
+    from stepsim.views.sweep.views import FigureKind
 
     if _is_database(file):
         refuse_beside(f"{file} holds a sweep that has run", _OF_DATABASE)
@@ -172,7 +172,7 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
     """
     from stepsim.explore.batches.sweeps import parse_drawn_axis, sweep_batches
     from stepsim.files.axes import PACKER
-    from stepsim.show.tables.batches import batch_sweep_shown
+    from stepsim.views.batches import batch_sweep_shown
 
     axes = [parse_drawn_axis(text) for text in options.axes or ()]
     if all(axis.name != PACKER for axis in axes):
@@ -286,7 +286,7 @@ def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
     The database is named where it is `kept`.
     """
     from stepsim.files.sweep_document import SweepDocument, write_csv, write_table
-    from stepsim.show.tables.studies import sweep_shown
+    from stepsim.views.studies import sweep_shown
 
     for path in options.export or ():
         write_table(table, path)
@@ -299,12 +299,12 @@ def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
 
 
 def _draw(table: "SweepTable", options: _ShowOptions) -> None:
-    from stepsim.show.figures.sweep import plot_sweep
+    from stepsim.views.sweep import plot_sweep
 
     if options.plot:
         kind, style = options.plot_kind, options.style
         plot_sweep(table, options.plot, names=options.plot_names, kind=kind, style=style)
     if options.report:
-        from stepsim.show.page.write import sweep_page
+        from stepsim.views.pages import sweep_page
 
         sweep_page(table, options.plot_names).write(options.report, command_line())

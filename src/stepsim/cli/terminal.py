@@ -17,10 +17,9 @@ from stepsim.cli.declared import Says, argument, flag
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
+    from stepsim.documents.table import Answer, Shown
     from stepsim.explain.report import Report
     from stepsim.show.frames import Columns
-    from stepsim.show.tables.answer import Answer
-    from stepsim.show.tables.model import Shown
     from stepsim.step.prepared import SimulatedStep
 
 _STDOUT = "-"
@@ -36,10 +35,10 @@ class Stopped(BaseException):
         self.text = f"{word}: {also}" if also else word
 
 
-FILE = "stepsim.files.writing:check_writable"
-FOLDER = "stepsim.files.writing:check_new_folder"
-PAGE = "stepsim.files.writing:check_page_path"
-_FIGURE = "stepsim.files.writing:check_figure_path"
+FILE = "stepsim.base.writing:check_writable"
+FOLDER = "stepsim.base.writing:check_new_folder"
+PAGE = "stepsim.base.writing:check_page_path"
+_FIGURE = "stepsim.base.writing:check_figure_path"
 """What checks an output before the work."""
 
 WorkloadArgument = Annotated[
@@ -80,7 +79,7 @@ def check_outputs(values: Mapping[str, Any]) -> None:
                     raise OutputError("only --json can be written to stdout: name a file")
                 resolve_name(says.writes)(outputs[-1])
     if outputs:
-        from stepsim.files.writing import check_separate
+        from stepsim.base.writing import check_separate
 
         check_separate(inputs, outputs)
 
@@ -173,7 +172,7 @@ def show(
     An answer stands before the tables.
     """
     if csv:
-        from stepsim.files.writing import write_whole
+        from stepsim.base.writing import write_whole
         from stepsim.show.frames import csv_text, first_table
 
         shown = list(shown)
@@ -182,7 +181,7 @@ def show(
         click.echo(document().decode(), nl=False)
         return
     if json:
-        from stepsim.files.writing import write_whole
+        from stepsim.base.writing import write_whole
 
         write_whole(Path(json), document())
     from stepsim.show.terminal import Paper, print_answer, print_shown
@@ -211,7 +210,7 @@ def sweep_bar() -> Iterator[Callable[[int, int, int], None] | None]:
 
 def step_json(step: "SimulatedStep") -> bytes:
     """A step as its JSON, with its timeline."""
-    from stepsim.show.page.lanes import stored
+    from stepsim.views.lanes import stored
 
     return stored(step).to_json()
 
@@ -222,7 +221,7 @@ def write_rows(path: Path | None, document: "Document", rows: "Columns | None" =
     Raises OutputError.
     """
     if path:
-        from stepsim.files.writing import write_whole
+        from stepsim.base.writing import write_whole
         from stepsim.show.frames import csv_text, tables_of
 
         shown = rows or next(iter(tables_of(document).values()))()

@@ -15,12 +15,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from stepsim.base.axes import Group, ParallelAxis, Phase, Stream
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.run.spans import NodeWaits, TaskKind
-from stepsim.workload.axes import Group, ParallelAxis, Phase, Stream
 from stepsim.workload.rows import NO_KERNELS, CommOp, Kernels, Row, Rows, StepItem, Work
 
 

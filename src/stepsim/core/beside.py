@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints, Small, distinct, row_numbers, spans, totals
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.ends import ends
@@ -21,7 +22,6 @@ from stepsim.network.collectives import Algorithm
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     MOST_TAKEN,

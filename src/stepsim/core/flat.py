@@ -26,6 +26,7 @@ from stepsim.base.arrays import (
     row_numbers,
     spans,
 )
+from stepsim.base.axes import Group
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64
@@ -36,7 +37,6 @@ from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules import ActionKind
 from stepsim.run.spans import NodeWaits, TaskKind
-from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 
 if TYPE_CHECKING:

@@ -5,14 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from stepsim.base.arrays import Ints, ints
+from stepsim.base.axes import Stream
 from stepsim.core.flat import TaskRow, Tasks
 from stepsim.core.write import Program, SegmentKind, TaskGraph
-from stepsim.parallel.schedules import ActionKind, Schedule
-from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.axes import Stream
+from stepsim.parallel.schedules import Schedule
+from stepsim.run.spans import PHASES_OF_KINDS, UNKNOWN, TaskKind, TaskPhase
 
-PHASES_OF_KINDS = np.array([TaskPhase[kind.name] for kind in ActionKind])
-"""Phases of actions by the numbers of their kinds."""
 _WHOLE = {
     SegmentKind.ACTION: (TaskKind.COMPUTE, UNKNOWN, "action"),
     SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "optimizer and gradient sync"),

@@ -36,6 +36,7 @@ from stepsim.base.arrays import (
     rows_of,
     spans,
 )
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Names, Noun
 from stepsim.core.actions import (
@@ -59,7 +60,6 @@ from stepsim.parallel.p2p.plain import far_ranks
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.schedules.base import Order
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, CommOps, Row, Rows, Shards
 

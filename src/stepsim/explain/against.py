@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints, median_place, rows_of
+from stepsim.base.axes import Stream
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
@@ -25,7 +26,6 @@ from stepsim.measured.profile.kernel_classes import (
 )
 from stepsim.measured.profile.kernels import kernel_names
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase, extents
-from stepsim.workload.axes import Stream
 
 _Named = TypeVar("_Named")
 

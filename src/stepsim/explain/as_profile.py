@@ -15,7 +15,6 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_of
-from stepsim.core.task_table import PHASES_OF_KINDS
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import TaskGraph
 from stepsim.measured.profile.events import (
@@ -31,7 +30,7 @@ from stepsim.measured.profile.events import (
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.parallel.schedules.base import Order
-from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import PHASES_OF_KINDS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels
 
 MOST_TASKS = 20_000_000

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, distinct, ints, spans
+from stepsim.base.axes import Part, Stream
 from stepsim.base.structs import Noun
 from stepsim.core.actions import Task, TaskList
 from stepsim.core.flat import ListTimes, Tasks
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import Part, Stream
 
 _WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 # The part of a contracted task of the compute stream: it has several.

@@ -3,10 +3,11 @@
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, totals
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Names
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind
+from stepsim.documents.trace import Curves
 from stepsim.network.collectives.flows import steps_load
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules.base import FORWARD
@@ -16,17 +17,6 @@ _LIVE = ("until input gradient", "until weight gradient")
 
 # What a forward, a backward, an input gradient and a weight gradient add to both.
 _HELD = np.array([(1, 0), (-1, 0), (-1, 1), (0, -1)], np.float64)
-
-
-class Curves(Noun):
-    """Values that change in steps: `values[i, c]` of curve c from `time_ps[i]` to the next time.
-
-    Before the first time and from the last one on all are 0.
-    """
-
-    names: Names
-    time_ps: Ints
-    values: Floats
 
 
 def live_activations(timeline: Timeline, rank: int) -> Curves:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from stepsim.base.arrays import Ints, Small, ints
+from stepsim.base.axes import Part
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun
 from stepsim.core.actions import TaskList
@@ -19,7 +20,6 @@ from stepsim.core.flat import ListTimes
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Look, TaskGraph
 from stepsim.explain.breakdown import part_of
-from stepsim.workload.axes import Part
 
 # An actor and the number of one of its tasks.
 _Place = tuple[int, int]

@@ -9,11 +9,11 @@ for it (skew, idle). So stages are compared by what they do themselves.
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
+from stepsim.base.axes import Part, PartKind, part_label
 from stepsim.base.structs import Noun, unbounded
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import LinkUse, Report
-from stepsim.workload.axes import Part, PartKind, part_label
 
 # Components that are idle time for want of others: of slower members, of pipeline neighbours.
 _WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))

@@ -9,7 +9,8 @@ from stepsim.base.arrays import Ints
 from stepsim.base.structs import Noun
 from stepsim.base.units import format_size_bytes
 from stepsim.core.timeline import Timeline
-from stepsim.explain.counters import Curves, summed_curves
+from stepsim.documents.trace import Curves
+from stepsim.explain.counters import summed_curves
 from stepsim.parallel.schedules import ActionKind, Schedule
 from stepsim.parallel.schedules.base import Order
 

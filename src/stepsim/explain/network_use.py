@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand, add_up, distinct, first_largest
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis
 from stepsim.base.structs import finite
 from stepsim.base.units import PS_PER_S
 from stepsim.core.write import TaskGraph
@@ -13,7 +14,6 @@ from stepsim.explain.report import CommUse, LinkUse, LinkUser
 from stepsim.network.collectives.flows import steps_load
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis
 from stepsim.workload.rows import CommOp
 
 # NPUs that are traced together: what all of a large job put on links takes much memory.

@@ -11,6 +11,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Ints
+from stepsim.base.axes import ParallelAxis, Part
 from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.structs import (
     Bytes,
@@ -27,7 +28,6 @@ from stepsim.base.structs import (
 )
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.base import PeakLive
-from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.rows import CommOp
 

@@ -16,8 +16,7 @@ from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Drawn, taken_as
 from stepsim.files.asked import read_inputs
-from stepsim.show.figures.batches import plot_batches
-from stepsim.show.tables.batches import batches_shown
+from stepsim.views.batches import batches_shown, plot_batches
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:

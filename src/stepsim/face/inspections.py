@@ -11,6 +11,7 @@ import msgspec
 from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.fields import checked
 from stepsim.base.structs import Names, Noun
+from stepsim.documents.table import Shown, Table
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
@@ -22,16 +23,15 @@ from stepsim.files.measured import load_profile, load_run
 from stepsim.files.traces.forms import is_measured, is_profile
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.show.frames import Tables, columns_of_rows, first_table
-from stepsim.show.tables.inspection import (
+from stepsim.step.inspection import inspect_job
+from stepsim.step.job import job_of
+from stepsim.views.inspection import (
     constants_shown,
     topology_shown,
     workload_shown,
 )
-from stepsim.show.tables.measured import measured_shown
-from stepsim.show.tables.model import Shown, Table
-from stepsim.show.tables.profiles import profile_shown
-from stepsim.step.inspection import inspect_job
-from stepsim.step.job import job_of
+from stepsim.views.measured import measured_shown
+from stepsim.views.profiles import profile_shown
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 

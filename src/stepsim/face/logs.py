@@ -8,7 +8,7 @@ from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.runs.explained import LogExplanation, explained_log
-from stepsim.show.tables.explanation import explanation_shown
+from stepsim.views.explanation import explanation_shown
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike

@@ -15,7 +15,7 @@ from stepsim.face.described import takes_options
 from stepsim.face.keywords import SharedKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
-from stepsim.show.tables.plan import plans_shown
+from stepsim.views.plan import plans_shown
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
+from stepsim.documents.table import Shown
 from stepsim.explore.noise.draws import NoiseDocument, NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face.described import opened
@@ -13,20 +14,18 @@ from stepsim.face.viewed import Drawn, Viewed, taken_as
 from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
-from stepsim.show.figures.sensitivity import plot_noise, plot_sensitivity
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.timelines import plot_against
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
-from stepsim.show.page.lanes import stored
-from stepsim.show.tables.against import against_shown
-from stepsim.show.tables.answer import answer_of
-from stepsim.show.tables.comparison import comparison_shown
-from stepsim.show.tables.model import Shown
-from stepsim.show.tables.step import step_tables
-from stepsim.show.tables.studies import noise_shown, sensitivity_shown
 from stepsim.step.against import StepAgainst, hold_against
 from stepsim.step.compare import ComparedSchedules, ComparisonDocument
 from stepsim.step.prepared import SimulatedStep
+from stepsim.views.against import against_shown
+from stepsim.views.answer import answer_of
+from stepsim.views.comparison import comparison_shown
+from stepsim.views.lanes import stored
+from stepsim.views.step import step_tables
+from stepsim.views.studies import noise_shown, plot_noise, plot_sensitivity, sensitivity_shown
+from stepsim.views.timelines import plot_against
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +89,8 @@ class Result(Viewed, SimulatedStep):
         `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
         cannot be written.
         """
-        from stepsim.show.figures.timelines import drawn_step, plot_timelines
+        from stepsim.show.figures.timelines import plot_timelines
+        from stepsim.views.timelines import drawn_step
 
         runs = [drawn_step(self.timeline, self.report)]
         return plot_timelines(runs, path, messages=messages, style=style)
@@ -103,14 +103,14 @@ class Result(Viewed, SimulatedStep):
         style: FigureStyle | str = FigureStyle.SCREEN,
     ) -> "Figure":
         """What ranks hold over time; raises PlanError where nothing says it, OutputError."""
-        from stepsim.show.figures.memory import plot_memory
+        from stepsim.views.memory import plot_memory
 
         return plot_memory(self, path, style=style)
 
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import step_page
+        from stepsim.views.pages import step_page
 
         step_page(self, self.inputs).write(path)
 
@@ -128,12 +128,12 @@ class Result(Viewed, SimulatedStep):
         `window` is a part of the step, e.g. `2s..3s`. `command` is kept in it. Raises PlanError for
         ranks the job does not have and for a window behind the step, OutputError.
         """
-        from stepsim.show.trace.perfetto import write_trace
-        from stepsim.show.trace.processes import TracedRun
-        from stepsim.show.trace.window import WHOLE, parse_window
+        from stepsim.show.perfetto import write_trace
+        from stepsim.views.processes import TracedRun, trace_processes
+        from stepsim.views.window import WHOLE, parse_window
 
         shown = WHOLE if window is None else parse_window(window)
-        write_trace([TracedRun(self, ranks, shown)], Path(path), command)
+        write_trace(trace_processes([TracedRun(self, ranks, shown)]), Path(path), command)
 
     @checked
     def against(self, trace: Profile | str | Path) -> "AgainstResult":
@@ -166,7 +166,7 @@ class AgainstResult(Drawn, StepAgainst):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write both timelines and every row as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import against_page
+        from stepsim.views.pages import against_page
 
         against_page(self).write(path)
 
@@ -190,7 +190,8 @@ class Comparison(Viewed, ComparedSchedules):
         style: FigureStyle | str = FigureStyle.SCREEN,
     ) -> "Figure":
         """All timelines on one time axis, as `Result.plot` draws one."""
-        from stepsim.show.figures.timelines import drawn_step, plot_timelines
+        from stepsim.show.figures.timelines import plot_timelines
+        from stepsim.views.timelines import drawn_step
 
         runs = [drawn_step(step.timeline, step.report) for _, step in self.valid]
         return plot_timelines(runs, path, messages=messages, style=style)
@@ -198,7 +199,7 @@ class Comparison(Viewed, ComparedSchedules):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import comparison_page
+        from stepsim.views.pages import comparison_page
 
         comparison_page(self, self.inputs).write(path)
 
@@ -216,7 +217,7 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import sensitivity_page
+        from stepsim.views.pages import sensitivity_page
 
         sensitivity_page(self).write(path)
 

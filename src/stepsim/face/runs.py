@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base.fields import checked
+from stepsim.documents.table import Shown
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.described import opened
@@ -40,10 +41,8 @@ from stepsim.runs.measured import (
 )
 from stepsim.runs.validate import Validation
 from stepsim.runs.what_if import WhatIf, change_run
-from stepsim.show.figures.validations import plot_validation
-from stepsim.show.tables.model import Shown
-from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
-from stepsim.show.tables.validation import validation_shown
+from stepsim.views.profiles import improvements_shown, profile_replay_shown
+from stepsim.views.validation import plot_validation, validation_shown
 
 __all__ = [
     "ValidationResult",
@@ -197,7 +196,7 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import improvements_page
+        from stepsim.views.pages import improvements_page
 
         improvements_page(self, self.profile).write(path)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import member, within
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace
@@ -30,7 +31,6 @@ from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.compare import compare_schedules
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 

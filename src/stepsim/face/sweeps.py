@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Noun
+from stepsim.documents.table import Shown
 from stepsim.explore.sweep import (
     Grid,
     Study,
@@ -28,8 +29,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.sweep_document import SweepDocument
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables
-from stepsim.show.tables.model import Shown
-from stepsim.show.tables.studies import sweep_shown
+from stepsim.views.studies import sweep_shown
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
@@ -96,7 +96,7 @@ class SweepResult(Viewed, Noun, weakref=True):
         `kind` is time, bubble or breakdown; the last needs a sweep with `breakdown`.
         Raises SweepError for axes and kinds that cannot be drawn, OutputError.
         """
-        from stepsim.show.figures.sweep import plot_sweep
+        from stepsim.views.sweep import plot_sweep
 
         with self._opened() as found:
             return plot_sweep(found, path, names=axes, kind=kind, style=style)
@@ -104,7 +104,7 @@ class SweepResult(Viewed, Noun, weakref=True):
     @checked
     def write_report(self, path: str | Path, *, axes: Sequence[str] = ()) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.write import sweep_page
+        from stepsim.views.pages import sweep_page
 
         with self._opened() as found:
             sweep_page(found, axes).write(path)

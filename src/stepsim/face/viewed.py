@@ -14,10 +14,10 @@ from msgspec.structs import asdict
 from stepsim.base.errors import StepsimError
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, Names
-from stepsim.files.writing import write_whole
+from stepsim.base.writing import write_whole
+from stepsim.documents.table import Shown
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
-from stepsim.show.tables.model import Shown
 from stepsim.show.terminal import shown_text
 
 if TYPE_CHECKING:

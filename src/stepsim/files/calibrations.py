@@ -5,14 +5,14 @@ A `calibration.toml` of measured runs holds a `Calibration`.
 
 from pathlib import Path
 
+from stepsim.base.axes import Phase
 from stepsim.base.errors import CalibrationError, errors_at
 from stepsim.base.fields import checked
 from stepsim.base.structs import replace, toml_text
+from stepsim.base.writing import write_whole
 from stepsim.files.reading import csv_rows, first_bytes, number_in, read_text, read_toml
-from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products
-from stepsim.workload.axes import Phase
 from stepsim.workload.model.calibration import (
     MeasuredRate,
     ModelCalibration,

@@ -25,7 +25,7 @@ from stepsim.base.errors import StepsimError, TopologyError, UnitError, bad_valu
 from stepsim.base.process import remembered
 from stepsim.base.structs import Document, noun_of
 from stepsim.base.units import plain_number
-from stepsim.files.writing import text_of_cell
+from stepsim.base.writing import text_of_cell
 
 _Schema = TypeVar("_Schema")
 _Document = TypeVar("_Document", bound=Document)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base.arrays import Ints
-from stepsim.files.writing import csv_lines, write_whole
+from stepsim.base.writing import csv_lines, write_whole
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
 _Cell = int | str

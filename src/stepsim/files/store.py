@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Noun
+from stepsim.base.writing import check_writable
 from stepsim.files.reading import open_file
-from stepsim.files.writing import check_writable
 
 _WAIT_S = 30.0
 _SHOWN = 3

@@ -17,9 +17,9 @@ from stepsim.base.structs import (
     Picoseconds,
     Share,
 )
+from stepsim.base.writing import check_suffix, csv_lines, whole_file
 from stepsim.files.reading import parquet_library
 from stepsim.files.sweep_table import NUMBER_TYPES, STEP_COLUMNS, SweepTable
-from stepsim.files.writing import check_suffix, csv_lines, whole_file
 
 
 class _AxisEntry(Entry):

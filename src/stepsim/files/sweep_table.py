@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepsim.base.arrays import Floats, ints
+from stepsim.base.axes import Part
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
 from stepsim.files.axes import Axis, Grid
 from stepsim.files.store import IDENTITY, Store, StoreKind, read_store, write_store
-from stepsim.workload.axes import Part
 
 PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
 STEP_COLUMNS = (

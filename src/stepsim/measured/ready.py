@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Ints, ints
+from stepsim.base.axes import Phase
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
@@ -27,7 +28,6 @@ from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, traced_actions
 from stepsim.measured.work import RecordedWork
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
-from stepsim.workload.axes import Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import StepItem, Work
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, ints
+from stepsim.base.axes import Group
 from stepsim.base.errors import TraceError, within
 from stepsim.base.structs import Noun, replace
 from stepsim.run.spans import ColumnTable
-from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 
 PS_PER_US = 1_000_000

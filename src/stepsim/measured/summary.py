@@ -6,6 +6,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, places_by, whole_totals
+from stepsim.base.axes import Group
 from stepsim.base.fields import InSeconds
 from stepsim.base.structs import Names, Noun, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
@@ -27,7 +28,6 @@ from stepsim.measured.run_profile import (
 from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
 from stepsim.run.spans import UNKNOWN
-from stepsim.workload.axes import Group
 
 _Summary = TypeVar("_Summary", bound="RunSummary")
 

@@ -8,6 +8,7 @@ head and loss. In the order in which it ran every chunk takes what it took.
 from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise
 
+from stepsim.base.axes import degrees_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost
@@ -15,7 +16,6 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import BUILDERS, Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
-from stepsim.workload.axes import degrees_of
 from stepsim.workload.model.layout import counted_layout
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Microbatch, Row, Rows, StepItem, Work, Workload

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, bounds, row_numbers, rows_of
+from stepsim.base.axes import Stream
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.network.collectives import FlowStep
 from stepsim.network.fair_rates import rounded
@@ -20,7 +21,6 @@ from stepsim.network.shared_links import (
     colour_sites,
     find_transfer_sites,
 )
-from stepsim.workload.axes import Stream
 
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 TransferKey = tuple[int, int]

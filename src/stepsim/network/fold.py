@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from stepsim.base.arrays import Floats, row_numbers
+from stepsim.base.axes import Group
 from stepsim.base.structs import Noun, replace
 from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import TransferSites, refine_sites, sites_of_ranks, uncoloured
-from stepsim.workload.axes import Group
 from stepsim.workload.plan import Ranks
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from msgspec import Meta
 
 from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Time
 from stepsim.base.structs import Bytes, Names, Noun, TomlTable, replace
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
 from stepsim.network.collectives.flows import bus_factor
-from stepsim.workload.axes import CollectiveKind
 
 _OUTLIER_FACTOR = 1.5
 FLOOR_BYTES = 1 << 16

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from stepsim.base.arrays import Floats, Ints, Summand, distinct, first_largest, ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Noun, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
@@ -24,7 +25,6 @@ from stepsim.network.collectives.algorithms import FASTEST
 from stepsim.network.collectives.flows import bus_factor, steps_load
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
-from stepsim.workload.axes import CollectiveKind
 
 _MOST_SIZES = 1000
 

@@ -10,12 +10,12 @@ from contextlib import suppress
 from math import lcm
 from typing import Any
 
+from stepsim.base.axes import Group, RankOrder
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import npu_word
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement
-from stepsim.workload.axes import Group, RankOrder
 from stepsim.workload.plan import Plan
 
 SIZES_OF_GROUPS: Mapping[Group, str] = {

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints, bins, distinct, ints, row_numbers
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
@@ -30,7 +31,6 @@ from stepsim.network.collectives.algorithms import FASTEST
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import flows_of
 from stepsim.parallel.modes import Sharing
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.plan import Plan, Ranks
 from stepsim.workload.rows import CommOp, CommOps
 

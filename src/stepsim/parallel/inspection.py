@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from stepsim.base.axes import CollectiveKind, Group, Phase
 from stepsim.base.structs import Names, Noun
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.axes import CollectiveKind, Group, Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Work, Workload
 from stepsim.workload.scaling import placeholder_rows

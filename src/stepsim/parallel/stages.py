@@ -5,11 +5,11 @@ from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from stepsim.base.axes import ParallelAxis, Phase
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement, PlacementKind
-from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, CommOps, Microbatch, Role, Row, Rows, StepItem, Workload
 

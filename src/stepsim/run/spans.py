@@ -16,7 +16,8 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints, Lists, Small, among
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
-from stepsim.parallel.schedules import OrderEntry
+from stepsim.parallel.schedules import ActionKind, OrderEntry
+from stepsim.parallel.schedules.base import Order
 
 EndView = Callable[[Ints], Ints]
 """How a node sees the end of another: which of its values are its own, in which order."""
@@ -103,6 +104,10 @@ class TaskPhase(IntEnum):
     UPDATE = 2
     INPUT_GRAD = 3
     WEIGHT_GRAD = 4
+
+
+PHASES_OF_KINDS = np.array([TaskPhase[kind.name] for kind in ActionKind])
+"""Phases of actions by the numbers of their kinds."""
 
 
 class ColumnTable(Noun, eq=False):
@@ -213,6 +218,11 @@ class Spans(ColumnTable, eq=False):
     def of_kind(self, *kinds: TaskKind) -> Bools:
         """Which spans are of these kinds."""
         return among(self.kind, kinds)
+
+    @property
+    def entry_columns(self) -> Order:
+        """The entries of the schedule in columns; none where it is not told."""
+        return Order.of(self.entries or ())
 
     def actions(self) -> tuple[Ints, Ints]:
         """First start and last end in ps of every entry of the schedule, as one rank ran them."""

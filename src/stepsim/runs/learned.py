@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stepsim.base.arrays import bins, places_by
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
@@ -29,7 +30,6 @@ from stepsim.runs.measured import calibrated_step
 from stepsim.runs.validate import validate_runs
 from stepsim.step.against import StepAgainst, doubts, hold_against
 from stepsim.step.model_plan import setup_of
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import (
     LEAST_JOBS,
     HeldStep,

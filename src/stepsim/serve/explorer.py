@@ -12,6 +12,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, StepsimError, errors_at, one_line
 from stepsim.base.option import Option
 from stepsim.base.structs import shipped
@@ -39,14 +40,13 @@ from stepsim.serve.state import (
     number_quantity,
     number_text,
 )
-from stepsim.show.page.facts import Plain, answer_facts, document_shown, plain_table
-from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline, times_of_timeline
-from stepsim.show.page.load import network_load
 from stepsim.show.page.looks import looks
-from stepsim.show.tables.studies import worth_table
 from stepsim.step.job import held_degrees
 from stepsim.step.prepared import SimulatedStep, prepare
-from stepsim.workload.axes import Part
+from stepsim.views.facts import Plain, answer_facts, document_shown, plain_table
+from stepsim.views.lanes import lanes_of_timeline, tasks_of_timeline, times_of_timeline
+from stepsim.views.load import network_load
+from stepsim.views.studies import worth_table
 from stepsim.workload.model.evidence import throughput
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload

@@ -25,7 +25,7 @@ def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> by
     with TemporaryDirectory(prefix="stepsim-") as folder:
         path = Path(folder, EXPORTS[kind])
         if kind == "json":
-            from stepsim.show.page.lanes import stored
+            from stepsim.views.lanes import stored
 
             path.write_bytes(stored(run).to_json())
         elif kind == "csv":
@@ -33,16 +33,17 @@ def exported(kind: str, run: SimulatedStep, job: StepInputs, command: str) -> by
 
             write_spans(run.timeline.spans(), path)
         elif kind == "figure":
-            from stepsim.show.figures.timelines import drawn_step, plot_timelines
+            from stepsim.show.figures.timelines import plot_timelines
+            from stepsim.views.timelines import drawn_step
 
             plot_timelines([drawn_step(run.timeline, run.report)], path)
         elif kind == "report":
-            from stepsim.show.page.write import step_page
+            from stepsim.views.pages import step_page
 
             step_page(run, job).write(path, command)
         else:
-            from stepsim.show.trace.perfetto import write_trace
-            from stepsim.show.trace.processes import TracedRun
+            from stepsim.show.perfetto import write_trace
+            from stepsim.views.processes import TracedRun, trace_processes
 
-            write_trace([TracedRun(run)], path, command)
+            write_trace(trace_processes([TracedRun(run)]), path, command)
         return path.read_bytes()

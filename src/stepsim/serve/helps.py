@@ -13,8 +13,8 @@ from stepsim.network.topology.dimension import split_link
 from stepsim.serve.plans import plan_map
 from stepsim.serve.sliders import interleaved_names, lists_stages
 from stepsim.serve.state import number_quantity, number_text
-from stepsim.show.page.facts import Plain
 from stepsim.step.prepared import prepare
+from stepsim.views.facts import Plain
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
 

@@ -6,9 +6,9 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.asked import StepInputs
 from stepsim.serve.sliders import held_options, moved, possible_job, round_numbers
-from stepsim.show.page.facts import Plain
 from stepsim.step.job import for_schedule, job_of
 from stepsim.step.model_plan import interconnect_of
+from stepsim.views.facts import Plain
 from stepsim.workload.plan import Plan, PlanTable
 
 _MOST_TP = 64

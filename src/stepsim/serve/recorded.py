@@ -9,8 +9,8 @@ from stepsim.measured.step_log import LeafLog
 from stepsim.measured.summary import RunSummary
 from stepsim.serve.library import Ran
 from stepsim.serve.state import file_word
-from stepsim.show.page.facts import Plain, document_shown
-from stepsim.show.page.write import Page, profile_page, step_page
+from stepsim.views.facts import Plain, document_shown
+from stepsim.views.pages import Page, profile_page, step_page
 
 _AS_IT_RAN = "A measured run, replayed as it ran: stepsim what-if changes runs."
 _PROFILE = "A profile, replayed as it ran: stepsim improve says what would help."
@@ -31,7 +31,7 @@ def recorded(ran: Ran) -> Plain:
 def _replay_page(run: RunSummary | LeafLog) -> Page:
     """A measured run beside its replay."""
     from stepsim.runs.measured import replay_measured
-    from stepsim.show.tables.measured import replay_table
+    from stepsim.views.measured import replay_table
 
     step = replay_measured(run)
     return step_page(step, None, run.run, [replay_table(run, step.report)])

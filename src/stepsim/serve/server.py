@@ -31,8 +31,8 @@ from stepsim.base.errors import StepsimError, one_line
 from stepsim.serve.explorer import LONG, Explorer
 from stepsim.serve.export import exported
 from stepsim.serve.state import ExplorerState
-from stepsim.show.page.facts import Plain
 from stepsim.show.page.page import page_of
+from stepsim.views.facts import Plain
 
 LOOPBACK = "127.0.0.1"
 _MOST_UPLOADED = 64 << 20

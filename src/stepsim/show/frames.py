@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from stepsim.base.structs import Entry
-from stepsim.files.writing import csv_lines
-from stepsim.show.tables.model import Ordered, Shown, Table
+from stepsim.base.writing import csv_lines
+from stepsim.documents.table import Ordered, Shown, Table
 
 Columns = Mapping[str, list[Any]]
 """Values of a table by the names of its columns, one per row each; None where there is none."""

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.axes import ParallelAxis, Part
 from stepsim.base.structs import shipped
-from stepsim.parallel.schedules import BUILDERS
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.workload.axes import ParallelAxis, Part
 
 Tint = tuple[str, str]
 """A colour on light paper, which figures are, and on dark paper."""
@@ -97,17 +96,17 @@ def series_marker(number: int) -> str:
     return _MARKERS[number % len(_MARKERS)]
 
 
-def series_colours(names: Sequence[str]) -> list[str]:
-    """A colour for each of some series; a schedule has the same in every figure.
+def series_colours(names: Sequence[str], known: Sequence[str] = ()) -> list[str]:
+    """A colour for each of some series; those of a family that is `known` have the same everywhere.
 
-    Schedules of one family with other chunks are shades of one colour. Others have those of their
-    places, and where there are more than ten they run from dark to light.
+    Names of one family with other numbers, such as schedules of other chunks, are its
+    shades. Others have those of their places, and where there are more than ten they run from
+    dark to light.
     """
     families = [name.partition(":") for name in names]
-    if all(family in BUILDERS for family, _, _ in families):
-        order = list(BUILDERS)
+    if all(family in known for family, _, _ in families):
         return [
-            shade(series_colour(order.index(family)), _chunk_share(chunks))
+            shade(series_colour(known.index(family)), _chunk_share(chunks))
             for family, _, chunks in families
         ]
     if len(names) <= len(PALETTE):

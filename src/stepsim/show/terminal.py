@@ -12,8 +12,7 @@ from typing import TextIO
 from unicodedata import combining, east_asian_width
 
 from stepsim.base.errors import printable
-from stepsim.show.tables.answer import Answer
-from stepsim.show.tables.model import Cell, Pairs, Shown, Table
+from stepsim.documents.table import Answer, Cell, Pairs, Shown, Table
 
 _BETWEEN = "  "
 _LEAST_FOLDED = 16

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from msgspec import Meta
 from msgspec.structs import asdict
 
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.explain.report import Report
@@ -18,7 +19,6 @@ from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.job import Job, for_schedule, held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
-from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 

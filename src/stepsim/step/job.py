@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from stepsim.base.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, within
 from stepsim.base.option import Panel
 from stepsim.base.structs import Names, Noun, replace
@@ -33,7 +34,6 @@ from stepsim.parallel.schedules import (
 from stepsim.parallel.schedules.base import of_slots
 from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.stages import split_stages
-from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.workload.model.model import Model
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload

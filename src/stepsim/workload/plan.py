@@ -15,11 +15,11 @@ import numpy as np
 from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.base.errors import PlanError, within
 from stepsim.base.fields import check_fields
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import NameWithFields
-from stepsim.workload.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,

@@ -12,9 +12,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Names, Noun, replace
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.model.evidence import Effort
 from stepsim.workload.overlap import Demands, KernelDemand
 

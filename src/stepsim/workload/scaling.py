@@ -15,10 +15,10 @@ from math import lcm
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.base.errors import PlanError, within
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.workload.expert_load import ExpertCounts, ExpertLaw, ExpertLoad, ExpertSkew
 from stepsim.workload.rows import CommOp, Doubt, Row, Work, Workload, scaled_ps
 

@@ -6,8 +6,8 @@ import io
 import pytest
 from hypothesis import given, strategies as st
 
+from stepsim.base.writing import csv_lines, safe_cell, text_of_cell
 from stepsim.files.collectives.times_csv import format_comm_table, parse_comm_table
-from stepsim.files.writing import csv_lines, safe_cell, text_of_cell
 
 TABLE = "machine,source,kind,ranks,nodes,bytes,time_us\n{},run,all_reduce,8,1,1024,5\n"
 

@@ -12,8 +12,8 @@ from pairs import in_turn
 from stepsim.base.units import format_time_ps
 from stepsim.explain.report import ResultDocument
 from stepsim.files.load import public_names
-from stepsim.show.tables.answer import answer_of
-from stepsim.show.tables.step import bubble_words, step_tables
+from stepsim.views.answer import answer_of
+from stepsim.views.step import bubble_words, step_tables
 
 MOST_LINES = 12
 WORKLOADS = ("gpt_1024.txt", "gpt_tp4.txt", "moe_128.txt")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from helpers import Run
 
-from stepsim.show.tables.step import STEP_TABLES
-from stepsim.workload.axes import Part
+from stepsim.base.axes import Part
+from stepsim.views.step import STEP_TABLES
 
 
 @pytest.mark.parametrize(("name", "first"), [("plan", "--gpus"), ("sweep", "--set")])

@@ -12,8 +12,8 @@ from published_rows import table
 
 from stepsim.cli.calibrate import calibrate_command
 from stepsim.cli.commands import COMMANDS
+from stepsim.documents.table import Shown, Table
 from stepsim.show import terminal as shown_on_terminal
-from stepsim.show.tables.model import Shown, Table
 
 WIDTHS = (40, 60, 80, 200)
 SMALL = "workloads/gpt_tp4.txt -t hgx-h100 --npus 16 --pp 4 -q"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from helpers import collective, row
 
+from stepsim.base.axes import CollectiveKind, Group, Phase, Stream
 from stepsim.base.structs import replace
 from stepsim.core.actions import (
     NO_HOST,
@@ -24,7 +25,6 @@ from stepsim.core.actions import (
 from stepsim.core.flat import list_times
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import CollectiveKind, Group, Phase, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Row, Work
 

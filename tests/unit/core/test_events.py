@@ -9,6 +9,7 @@ from unit.network.test_flights import phase
 
 import stepsim
 from stepsim.base.arrays import Lists
+from stepsim.base.axes import Part
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.core.events import run
@@ -18,7 +19,6 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.run.spans import NodeWaits
-from stepsim.workload.axes import Part
 
 
 def action(kind: ActionKind, stage: int, microbatch: int = 0) -> Action:

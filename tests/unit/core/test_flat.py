@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import collective, line_of_npus, row
 
+from stepsim.base.axes import Group
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
@@ -15,7 +16,6 @@ from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Row, Work
 

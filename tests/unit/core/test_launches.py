@@ -6,6 +6,7 @@ import pytest
 from helpers import row
 
 import stepsim
+from stepsim.base.axes import Part, Stream
 from stepsim.base.structs import replace
 from stepsim.core.actions import (
     NO_HOST,
@@ -17,7 +18,6 @@ from stepsim.core.actions import (
 )
 from stepsim.parallel.schedules import ActionKind
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import Part, Stream
 from stepsim.workload.model.build import with_launches
 from stepsim.workload.rows import Row, Work
 

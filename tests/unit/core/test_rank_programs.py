@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 from helpers import collective, row
 
+from stepsim.base.axes import Group
 from stepsim.base.structs import replace
 from stepsim.core.write import Look, SegmentKind, TaskGraph, write_graph
 from stepsim.network.prices import Use
@@ -12,7 +13,6 @@ from stepsim.options import StepOptions
 from stepsim.parallel.p2p import Message, P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Work
 

@@ -3,11 +3,11 @@
 import pytest
 
 from stepsim import simulate
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Part, Phase, degrees_of
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.face.steps import collective_time
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part, Phase, degrees_of
 from stepsim.workload.model.layout import LayerLayout, counted_layout
 from stepsim.workload.rows import (
     CommOp,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import collective, row
 
+from stepsim.base.axes import Group, Phase, Stream
 from stepsim.base.structs import replace
 from stepsim.core.write import Program, SegmentKind, TaskGraph, write_graph
 from stepsim.files.asked import StepInputs
@@ -17,7 +18,6 @@ from stepsim.parallel.schedules import ActionKind, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.run.spans import TaskKind
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import Group, Phase, Stream
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Role, Row, StepItem, Work
 

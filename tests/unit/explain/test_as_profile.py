@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError
 from stepsim.explain import as_profile
 from stepsim.explain.as_profile import profile_of_step
@@ -14,7 +15,6 @@ from stepsim.explain.shares import device_shares
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology import Topology
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.axes import Part
 
 
 @given(job=jobs(), network=networks(), data=st.data())

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import Lists
+from stepsim.base.axes import Part
 from stepsim.explain.breakdown import breakdown, find_gaps
-from stepsim.workload.axes import Part
 
 Flight = tuple[int, int, Part]
 """Start, duration and part of a transfer."""

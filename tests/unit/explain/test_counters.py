@@ -5,12 +5,13 @@ import pytest
 from helpers import collective, pipeline_graph, prices_of
 
 import stepsim
+from stepsim.base.axes import Group, degrees_of
 from stepsim.core.timeline import Timeline, run_graph
-from stepsim.explain.counters import Curves, link_rates, live_activations
+from stepsim.documents.trace import Curves
+from stepsim.explain.counters import link_rates, live_activations
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.base import peak_live
-from stepsim.workload.axes import Group, degrees_of
 from stepsim.workload.rows import Microbatch, Row, Work, Workload
 
 F, B = 10, 20

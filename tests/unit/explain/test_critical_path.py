@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from random_jobs import Job, jobs, networks
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.base.errors import SimulationError
 from stepsim.core.timeline import Timeline, run_graph
 from stepsim.core.write import Program
@@ -21,7 +22,6 @@ from stepsim.explain.critical_path import (
 from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.workload.axes import Part
 
 HOP = 3
 

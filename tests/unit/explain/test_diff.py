@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.base.errors import StepsimError
 from stepsim.explain.diff import ResultDiff, diff_results, explain
 from stepsim.explain.report import LinkUse, ResultDocument, StageReport
 from stepsim.files.load import load_result
-from stepsim.show.tables.comparison import diff_shown
 from stepsim.show.terminal import Paper, print_shown
-from stepsim.workload.axes import Part
+from stepsim.views.comparison import diff_shown
 
 MS = 10**9
 GIB = 2**30

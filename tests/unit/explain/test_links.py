@@ -6,6 +6,7 @@ An all-reduce of two ranks sends half its bytes twice, so all of them once each 
 import pytest
 from helpers import collective, row, two_levels
 
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import replace
 from stepsim.core.write import TaskGraph, write_graph
 from stepsim.explain.network_use import find_traffic, link_use
@@ -15,7 +16,6 @@ from stepsim.network.topology import Dimension, DimensionKind, LinkClass, Nested
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Work
 

@@ -10,6 +10,7 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.core.timeline import run_graph
 from stepsim.explain.make_report import (
     bubble_fraction,
@@ -22,7 +23,6 @@ from stepsim.explain.network_use import find_traffic
 from stepsim.explain.report import Report, SimulatedRanks
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.workload.axes import Part
 
 F, B = 10, 20
 SHAPES = [(1, 1), (2, 2), (4, 4), (4, 8), (3, 7)]

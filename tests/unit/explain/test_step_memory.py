@@ -15,7 +15,7 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.base import peak_live
-from stepsim.show.figures.memory import plot_memory
+from stepsim.views.memory import plot_memory
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.plan import Plan

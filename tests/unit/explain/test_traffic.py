@@ -5,9 +5,9 @@ from helpers import collective, examples, two_levels
 from hypothesis import given, strategies as st
 from unit.explain.test_links import graph_of
 
+from stepsim.base.axes import CollectiveKind, Group, RankOrder
 from stepsim.explain.network_use import Traffic, find_traffic
 from stepsim.network.prices import Prices
-from stepsim.workload.axes import CollectiveKind, Group, RankOrder
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp
 

@@ -12,6 +12,7 @@ from jobs import make_batch
 from pairs import in_turn
 
 import stepsim
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.core.actions import (
@@ -21,7 +22,6 @@ from stepsim.core.actions import (
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.face.steps import simulate
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Work, Workload
 from stepsim.workload.scaling import ComputeScale

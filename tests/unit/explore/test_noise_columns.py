@@ -10,6 +10,7 @@ from jobs import asked, make_batch
 
 from stepsim import noise
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.axes import Group, ParallelAxis
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.core.timeline import run_graph
@@ -19,7 +20,6 @@ from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.asked import StepInputs
 from stepsim.files.load import topology_of, workload_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import Group, ParallelAxis
 from stepsim.workload.rows import Work, Workload
 
 SAMPLES = 2

@@ -17,6 +17,7 @@ import pytest
 from helpers import Run
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
@@ -41,11 +42,10 @@ from stepsim.explore.plan.search import (
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import argument_texts, counted_ends, megatron_plan
-from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, planned, setup_of
 from stepsim.step.plans import KNOWN_APART, PlanSpace, make_space, step_options_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import Part
+from stepsim.views.plan import plan_front, plot_plans
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import Model

@@ -13,6 +13,7 @@ from pairs import pairwise
 from random_jobs import Job, jobs, networks
 
 import stepsim
+from stepsim.base.axes import CollectiveKind, Group, degrees_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.explore.noise.draws import NoiseModel
@@ -25,7 +26,6 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.workload.axes import CollectiveKind, Group, degrees_of
 from stepsim.workload.rows import Work, Workload
 from stepsim.workload.scaling import ComputeScale
 

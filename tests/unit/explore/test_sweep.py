@@ -24,6 +24,7 @@ from sweeps import (
 )
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep
@@ -32,7 +33,6 @@ from stepsim.files.load import read_model
 from stepsim.files.sweep_table import SweepTable, progress_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.nested import with_values
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.scaling import ComputeScale
 
 

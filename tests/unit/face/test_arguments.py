@@ -14,9 +14,9 @@ from helpers import examples, uniform_workload
 from hypothesis import given, strategies as st
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import StepsimError, printable
 from stepsim.options import OPTIONS
-from stepsim.workload.axes import CollectiveKind
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
 STEP = {"workload": WORK, "topology": "ring"}

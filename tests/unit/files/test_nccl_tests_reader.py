@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.nccl_tests import is_nccl_tests, parse_nccl_tests
-from stepsim.workload.axes import CollectiveKind
 
 AR, AG = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
 HEADER = (

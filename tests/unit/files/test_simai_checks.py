@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.explain.report import Finding
 from stepsim.files.simai.text import read_simai_text
 from stepsim.options import StepOptions
@@ -15,7 +16,6 @@ from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import StageWork, split_stages
 from stepsim.step.job import plan_of_workload
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.rows import Role
 
 Write = Callable[[str | bytes], Path]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import WorkloadError
 from stepsim.files.simai.sections import FileRow, Header
 from stepsim.files.simai.text import read_simai_document, read_simai_text
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, Workload
 
 Read = Callable[..., Workload]

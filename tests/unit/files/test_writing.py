@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepsim.base.errors import OutputError
-from stepsim.files.writing import (
+from stepsim.base.writing import (
     check_new_folder,
     check_separate,
     whole_file,

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from helpers import Run
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.structs import replace
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.times_csv import format_comm_table
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.workload.axes import CollectiveKind
 
 KIB, MIB = 1 << 10, 1 << 20
 POWERS = tuple(1 << power for power in range(10, 34))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from traces import MadeRun, ps
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Part
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, TraceError
 from stepsim.base.structs import replace
 from stepsim.face.runs import simulate_run
@@ -37,7 +38,6 @@ from stepsim.run.spans import TaskKind
 from stepsim.runs.replay import replay
 from stepsim.runs.validate import validate_run, validate_runs
 from stepsim.runs.what_if import WhatIf, change_run
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Part
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp
 

@@ -7,6 +7,7 @@ import pytest
 from helpers import examples, two_levels
 from hypothesis import given, strategies as st
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.structs import replace
 from stepsim.network.collectives import (
     Algorithm,
@@ -19,7 +20,6 @@ from stepsim.network.collectives import (
 from stepsim.network.collectives.algorithms import FASTEST
 from stepsim.network.collectives.cost import with_siblings_ps
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.workload.axes import CollectiveKind
 
 RING = AlgorithmChoice(algorithm=Algorithm.RING)
 KINDS = [kind for kind in CollectiveKind if kind is not CollectiveKind.SEND_RECV]

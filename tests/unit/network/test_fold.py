@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import collective, prices_of, row, two_levels
 
+from stepsim.base.axes import Group
 from stepsim.base.structs import replace
 from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.fold import Actors, every_rank, fold
@@ -13,7 +14,6 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Work
 

@@ -3,8 +3,8 @@
 import numpy as np
 from helpers import two_levels
 
+from stepsim.base.axes import Group
 from stepsim.network.prices import GroupPatterns, find_patterns
-from stepsim.workload.axes import Group
 from stepsim.workload.plan import Plan
 
 

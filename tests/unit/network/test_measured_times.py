@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, OutputError
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.times_csv import (
@@ -15,7 +16,6 @@ from stepsim.files.collectives.times_csv import (
 from stepsim.files.reading import MAX_FILE_BYTES
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.workload.axes import CollectiveKind
 
 KIB, MIB, US = 1 << 10, 1 << 20, 10**6
 AR = CollectiveKind.ALL_REDUCE

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.cli import make_app
@@ -23,9 +24,8 @@ from stepsim.network.one_collective import (
     probe_collective,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.show.figures.collectives import plot_collective
 from stepsim.show.figures.style import FigureStyle
-from stepsim.workload.axes import CollectiveKind
+from stepsim.views.collective import plot_collective
 
 MIB = 1 << 20
 WIRE = LinkClass(name="wire", bandwidth=50e9, latency_ps=500_000)

@@ -2,10 +2,10 @@
 
 import pytest
 
+from stepsim.base.axes import Group, RankOrder
 from stepsim.network.placement import crossing, find_crossing, idle_npus, place, whole_degrees
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.modes import JobPlacement
-from stepsim.workload.axes import Group, RankOrder
 from stepsim.workload.plan import Plan
 
 ALIGNED, PACKED = JobPlacement.ALIGNED, JobPlacement.PACKED

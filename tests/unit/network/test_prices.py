@@ -10,11 +10,11 @@ import pytest
 from helpers import collective, two_levels
 from unit.network.test_measured_times import curve, table
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, RankOrder
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.prices import Known, Prices, Use
 from stepsim.parallel.modes import Sharing
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, RankOrder
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp
 

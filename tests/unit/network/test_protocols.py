@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Cost, collective_cost, collective_shape, parse_algorithm
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.dimension import Library, Protocol
-from stepsim.workload.axes import CollectiveKind
 
 US = 1_000_000
 LL = Protocol(

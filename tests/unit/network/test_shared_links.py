@@ -9,6 +9,7 @@ from helpers import Span, row, rows_of, uniform_workload
 from invariants import check_timeline
 
 import stepsim
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.core.write import SegmentKind
@@ -22,7 +23,6 @@ from stepsim.network.topology import (
     Topology,
 )
 from stepsim.run.spans import TaskKind
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 
 MS = 10**9

@@ -8,13 +8,13 @@ import pytest
 from unit.network.test_measured_times import curve, table
 from unit.network.test_prices import DP, MB, MESSAGE, MS, TP, durations
 
+from stepsim.base.axes import CollectiveKind, Group, RankOrder
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.wirings import Ports
 from stepsim.parallel.modes import Sharing
-from stepsim.workload.axes import CollectiveKind, Group, RankOrder
 from stepsim.workload.plan import Plan
 
 PLAN = Plan(tp=4, dp=2, pp=2)

@@ -11,11 +11,11 @@ from networks import cabled
 from random_jobs import listed
 
 from stepsim.base.arrays import Ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives import collective_cost, collective_shape
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.cabling import find_swaps
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.workload.axes import CollectiveKind
 
 CLASSES = [LinkClass(name=name, bandwidth=1e9, latency_ps=1_000) for name in ("in", "out", "up")]
 

@@ -12,6 +12,7 @@ from helpers import line_of_npus
 from networks import cabled
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError
 from stepsim.network.collectives import collective_cost, collective_shape
 from stepsim.network.topology import (
@@ -25,7 +26,6 @@ from stepsim.network.topology import (
 from stepsim.network.topology.graph import check_size, links_of
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.nested import with_values
-from stepsim.workload.axes import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
 

@@ -19,7 +19,7 @@ from stepsim.network.topology.inspection import inspect_topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.wirings import Ports, TreeShape
-from stepsim.show.figures.topologies import draw_topology, picture
+from stepsim.views.topologies import draw_topology, picture
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
 

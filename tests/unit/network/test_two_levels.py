@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.files.load import topology_of
 from stepsim.step.model_plan import interconnect_of
-from stepsim.workload.axes import CollectiveKind
 
 
 def all_gather_s(topology: str, ranks: int) -> float:

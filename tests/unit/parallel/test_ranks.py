@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from pairs import in_turn
 
 from stepsim import simulate
+from stepsim.base.axes import Group, RankOrder
 from stepsim.base.errors import PlanError
-from stepsim.workload.axes import Group, RankOrder
 from stepsim.workload.plan import Plan
 
 

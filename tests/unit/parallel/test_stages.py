@@ -3,12 +3,12 @@
 import pytest
 from helpers import row
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Microbatch, Role, StepItem, Work, Workload
 

@@ -20,8 +20,8 @@ from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
 from stepsim.network.topology import Topology
 from stepsim.run.spans import COMMUNICATIONS, SPAN_NUMBERS, UNKNOWN, Spans, TaskKind
-from stepsim.show.trace.perfetto import trace_lines
-from stepsim.show.trace.processes import TracedProfile
+from stepsim.show.perfetto import trace_lines
+from stepsim.views.processes import TracedProfile, trace_processes
 
 Sums = Counter[tuple[int, int]]
 
@@ -131,4 +131,4 @@ def test_a_trace_of_operations_without_groups_is_told(profile: Profile) -> None:
         groups=(),
         events=replace(profile.events, group=np.full_like(profile.events.group, UNKNOWN)),
     )
-    assert '"group"' not in "".join(trace_lines([TracedProfile(profile=bare)]))
+    assert '"group"' not in "".join(trace_lines(trace_processes([TracedProfile(profile=bare)])))

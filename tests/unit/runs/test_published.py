@@ -25,7 +25,7 @@ from stepsim.runs.published import (
     model_of,
     validate_published,
 )
-from stepsim.show.tables.validation import published_shown
+from stepsim.views.validation import published_shown
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
 from stepsim.workload.model.choices import (
     ContextParallelKind,

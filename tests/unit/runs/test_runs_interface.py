@@ -6,6 +6,7 @@ import pytest
 from traces import MadeRun
 
 import stepsim
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, PlanError
 from stepsim.base.structs import replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_curve
@@ -14,7 +15,6 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.runs.validate import Errors, Source, Validation, compared
-from stepsim.workload.axes import CollectiveKind
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
 

@@ -19,8 +19,8 @@ from stepsim.files.asked import read_inputs
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
-from stepsim.show.page.facts import memory_shown
 from stepsim.step.job import held_degrees
+from stepsim.views.facts import memory_shown
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
 FILES = ("gpt_tp4.txt", "moe_128.txt")

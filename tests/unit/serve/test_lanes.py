@@ -9,11 +9,11 @@ import pytest
 from serving import unfolded
 
 import stepsim
+from stepsim.base.axes import ParallelAxis
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
-from stepsim.show.page.lanes import lanes_of_timeline, tasks_of_timeline
-from stepsim.workload.axes import ParallelAxis
+from stepsim.views.lanes import lanes_of_timeline, tasks_of_timeline
 
 WORKLOAD = Path(__file__).parents[3] / "workloads" / "gpt_tp4.txt"
 STATE = {
@@ -159,7 +159,7 @@ def test_of_too_many_tasks_those_of_a_part_are_shown(
     high = low + low // 9
     every: Any = explorer.tasks(state, low, high)["tasks"]
     assert every == tasks_of_timeline(timeline)
-    monkeypatch.setattr("stepsim.show.page.lanes._MOST_TASKS", 1000)
+    monkeypatch.setattr("stepsim.views.lanes._MOST_TASKS", 1000)
     none: Any = explorer.tasks(state, 0, 1 << 60)["tasks"]
     assert none["too_many"]
     part: Any = explorer.tasks(state, low, high)["tasks"]

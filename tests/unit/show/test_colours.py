@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from eyes import BLIND, lab
 
+from stepsim.base.axes import Part
 from stepsim.show.page.looks import PAPERS, PART_LOOKS
 from stepsim.show.page.page import page_of
 from stepsim.show.palette import MEMORY_LOOKS, SHADES, Shade, contrast
-from stepsim.workload.axes import Part
 
 MARK, WORDS = 3.0, 4.5
 TINTS = [

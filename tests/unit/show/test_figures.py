@@ -18,17 +18,14 @@ from helpers import Run, uniform_workload
 from sweeps import SMALL, study
 
 import stepsim
+from stepsim.base.axes import ParallelAxis, Part, PartKind, parts_of
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.figures.drawing import drawn, styled
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep import plot_sweep
-from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
-from stepsim.show.figures.sweep.lines import bubble_closed_form, line_figure
-from stepsim.show.figures.sweep.views import choose_view
-from stepsim.show.figures.timelines import drawn_step, timelines_figure
+from stepsim.show.figures.timelines import timelines_figure
 from stepsim.show.palette import (
     IDLE,
     PALETTE,
@@ -40,7 +37,11 @@ from stepsim.show.palette import (
     ink_on,
     series_colours,
 )
-from stepsim.workload.axes import ParallelAxis, Part, PartKind, parts_of
+from stepsim.views.sweep import plot_sweep
+from stepsim.views.sweep.breakdowns import STACKING, breakdown_figure
+from stepsim.views.sweep.lines import bubble_closed_form, line_figure
+from stepsim.views.sweep.views import choose_view
+from stepsim.views.timelines import drawn_step
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
@@ -142,8 +143,8 @@ import sys
 from pathlib import Path
 from stepsim.explore.sweep import SweepTable, open_for_reading
 from stepsim.files.load import topology_of
-from stepsim.show.figures.sweep import plot_sweep
-from stepsim.show.figures.topologies import draw_topology
+from stepsim.views.sweep import plot_sweep
+from stepsim.views.topologies import draw_topology
 draw_topology(topology_of("hgx-h100"), Path(sys.argv[2] + ".svg"))
 with open_for_reading(Path(sys.argv[1])) as store:
     for name in sys.argv[2:]:

@@ -22,11 +22,11 @@ from stepsim.face.steps import compare
 from stepsim.files.asked import read_inputs
 from stepsim.files.measured import load_run
 from stepsim.measured.summary import RunSummary
-from stepsim.show.figures.timelines import drawn_profile
 from stepsim.show.page.page import page_of
-from stepsim.show.page.write import comparison_page, find_what_if, step_page
-from stepsim.show.tables.answer import conclusion
-from stepsim.show.tables.model import name_ranks
+from stepsim.views.answer import conclusion
+from stepsim.views.pages import comparison_page, find_what_if, step_page
+from stepsim.views.timelines import drawn_profile
+from stepsim.views.words import name_ranks
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
 WORKLOAD = WORKLOADS / "moe_128.txt"

@@ -19,13 +19,13 @@ from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.cli import options
+from stepsim.documents.trace import Category
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.face.steps import compare
-from stepsim.show.trace.document import Category
-from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
-from stepsim.show.trace.processes import TracedProfile, TracedRun
-from stepsim.show.trace.window import Window
+from stepsim.show.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
 from stepsim.step.prepared import SimulatedStep
+from stepsim.views.processes import TracedProfile, TracedRun, trace_processes
+from stepsim.views.window import Window
 from stepsim.workload.rows import Microbatch, Workload
 
 HOSTILE = '</script><b>"\\\x01\x1f\u2028\u00b5\u5c42\ud800'
@@ -52,7 +52,7 @@ def gpt(workloads: Path) -> stepsim.Result:
 
 
 def shown(result: SimulatedStep, *ranks: int) -> list[ReadProcess]:
-    return read_trace("".join(trace_lines([TracedRun(result, ranks or None)])))
+    return read_trace("".join(trace_lines(trace_processes([TracedRun(result, ranks or None)]))))
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ PART = Window(start_ps=5 * PS_PER_S, end_ps=6 * PS_PER_S)
 
 def test_a_window_shows_what_reaches_into_it(gpt: stepsim.Result, whole: list[ReadProcess]) -> None:
     run = TracedRun(gpt, None, PART)
-    part = read_trace("".join(trace_lines([run])))
+    part = read_trace("".join(trace_lines(trace_processes([run]))))
     assert part[0].name == "step of 14.45 s, 5 s..6 s of it"
     assert [(each.start, each.end) for each in part[0].threads["step"]] == [
         (PART.start_ps, PART.end_ps)
@@ -117,7 +117,7 @@ def reaches(each: ReadSlice) -> bool:
 def test_counters_of_a_window_go_on_as_those_of_the_step(
     gpt: stepsim.Result, whole: list[ReadProcess]
 ) -> None:
-    part = read_trace("".join(trace_lines([TracedRun(gpt, None, PART)])))
+    part = read_trace("".join(trace_lines(trace_processes([TracedRun(gpt, None, PART)]))))
     for few, every in zip(part, whole, strict=True):
         assert few.counters.keys() == every.counters.keys()
         for name, counts in every.counters.items():
@@ -195,7 +195,8 @@ def test_slices_say_what_they_are(gpt: stepsim.Result) -> None:
 def test_a_recorded_step_may_split_its_backwards(moe: Path) -> None:
     step = stepsim.simulate(moe, "hgx-h100", microbatches=4, schedule="zb-h1")
     profile = profile_of_step(step.timeline, source="made")
-    text = "".join(trace_lines([TracedProfile(profile=profile, ranks=(0, 127))]))
+    run = TracedProfile(profile=profile, ranks=(0, 127))
+    text = "".join(trace_lines(trace_processes([run])))
     assert {f'"cat":"{each}_grad"' in text for each in ("input", "weight")} == {True}
 
 
@@ -248,7 +249,7 @@ def test_a_comparison_is_one_trace(run: Run, moe: Path, tmp_path: Path) -> None:
 def test_runs_of_a_comparison_are_told_as_they_are_alone(moe: Path, tmp_path: Path) -> None:
     both = compare(moe, ["1f1b", "gpipe"], microbatches=4)
     runs = [TracedRun(result, [0, 40], name=name) for name, result in both.valid]
-    write_trace(runs, tmp_path / "both.json")
+    write_trace(trace_processes(runs), tmp_path / "both.json")
     processes = read_trace((tmp_path / "both.json").read_text())
     for (_, result), told in zip(both.valid, (processes[:3], processes[3:]), strict=True):
         for alone, each in zip(shown(result, 0, 40), told, strict=True):
@@ -266,7 +267,8 @@ def test_names_from_files_stay_names(tmp_path: Path) -> None:
         microbatches=(Microbatch(embedding=(), layers=(layer,), head=()),),
     )
     target = tmp_path / "step.json"
-    write_trace([TracedRun(stepsim.simulate(workload, "hgx-h100"), name=HOSTILE)], target, HOSTILE)
+    run = TracedRun(stepsim.simulate(workload, "hgx-h100"), name=HOSTILE)
+    write_trace(trace_processes([run]), target, HOSTILE)
     text = target.read_text("utf-8")
     assert not [each for each in text if each < " " and each != "\n"]
     check_schema(text)
@@ -306,7 +308,7 @@ def test_a_failed_trace_leaves_nothing(
     def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stepsim.show.trace.processes.live_activations", interrupted)
+    monkeypatch.setattr("stepsim.views.processes.live_activations", interrupted)
     with pytest.raises(KeyboardInterrupt):
         gpt.write_trace(tmp_path / "step.json.gz")
     assert not list(tmp_path.iterdir())

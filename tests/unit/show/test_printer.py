@@ -7,11 +7,11 @@ import pytest
 from helpers import uniform_workload
 
 import stepsim
+from stepsim.documents.table import Shown, Table
 from stepsim.files.load import topology_of
 from stepsim.network.topology.inspection import inspect_topology
-from stepsim.show.tables.inspection import topology_shown
-from stepsim.show.tables.model import Shown, Table
 from stepsim.show.terminal import Paper, _cells, print_shown
+from stepsim.views.inspection import topology_shown
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=4, microbatches=8)
 

@@ -29,7 +29,7 @@ from stepsim.base.units import (
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.models.launch import write_plan
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.show.schemas import FORMATS, json_schema
+from stepsim.views.schemas import FORMATS, json_schema
 
 jsonschema = pytest.importorskip("jsonschema")
 

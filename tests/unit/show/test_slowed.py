@@ -9,14 +9,15 @@ import pytest
 from serving import unfolded
 
 import stepsim
+from stepsim.base.axes import Part
 from stepsim.files.spans_csv import span_lines
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.timelines import drawn_step, timelines_figure
-from stepsim.show.page.lanes import tasks_of_timeline
+from stepsim.show.figures.timelines import timelines_figure
 from stepsim.show.palette import PART_TINTS, SHADES, Shade
-from stepsim.show.trace.perfetto import trace_lines
-from stepsim.show.trace.processes import TracedRun
-from stepsim.workload.axes import Part
+from stepsim.show.perfetto import trace_lines
+from stepsim.views.lanes import tasks_of_timeline
+from stepsim.views.processes import TracedRun, trace_processes
+from stepsim.views.timelines import drawn_step
 
 JOBS: list[dict[str, Any]] = [{"tp": 2, "pp": 1}, {"pp": 2, "tp": 2}]
 
@@ -65,7 +66,8 @@ def test_the_breakdown_tells_slowed_time_from_compute(
 
 def test_traces_say_both_times(pair: tuple[stepsim.Result, stepsim.Result]) -> None:
     plain, slowed = (
-        json.loads("".join(trace_lines([TracedRun(result)])))["traceEvents"] for result in pair
+        json.loads("".join(trace_lines(trace_processes([TracedRun(result)]))))["traceEvents"]
+        for result in pair
     )
     assert not any("alone_ps" in event.get("args", {}) for event in plain)
     said = [event["args"] for event in slowed if "alone_ps" in event.get("args", {})]

@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 
 from stepsim import simulate
+from stepsim.base.axes import Part, PartKind
 from stepsim.base.structs import replace
-from stepsim.show.page.facts import plain_table
-from stepsim.show.tables.model import (
-    BAR,
-    COUNT,
-    SHARE,
-    TEXT,
-    TIME,
-    Ordered,
-    Piece,
-    Shown,
-    Table,
-)
-from stepsim.show.tables.step import stages_table
+from stepsim.documents.table import BAR, COUNT, SHARE, TEXT, TIME, Ordered, Piece, Shown, Table
 from stepsim.show.terminal import Paper, print_shown
-from stepsim.workload.axes import Part, PartKind
+from stepsim.views.facts import plain_table
+from stepsim.views.step import stages_table
 
 LINKS = Table(
     caption="links of a job",

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from sweeps import Alone
 
 from stepsim import load_topology, simulate
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError
 from stepsim.base.executors import pack
 from stepsim.explain.report import Report
@@ -24,7 +25,6 @@ from stepsim.step.compare import compare_schedules
 from stepsim.step.job import held_degrees, job_of
 from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
 from stepsim.step.plans import make_space
-from stepsim.workload.axes import Part
 from stepsim.workload.model.framework import JOB_DEFAULTS
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.step_time import StepModel

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from helpers import uniform_workload
 
+from stepsim.base.axes import CollectiveKind, EpLayout, Group, ParallelAxis, degrees_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
 from stepsim.step.job import plan_of_workload
-from stepsim.workload.axes import CollectiveKind, EpLayout, Group, ParallelAxis, degrees_of
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp, Work, Workload
 

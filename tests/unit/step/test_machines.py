@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from stepsim import plan, simulate, sweep
+from stepsim.base.axes import RankOrder
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explain.report import Report
@@ -12,7 +13,6 @@ from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import topology_of
 from stepsim.parallel.modes import JobPlacement
-from stepsim.workload.axes import RankOrder
 from stepsim.workload.model.choices import Precision
 
 MODEL = "qwen3-30b-a3b"

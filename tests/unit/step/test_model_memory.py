@@ -10,7 +10,7 @@ from stepsim.base.structs import replace
 from stepsim.explain.memory import HeldBytes, step_memory
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.show.tables.answer import answer_of
+from stepsim.views.answer import answer_of
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.model.held import plan_places

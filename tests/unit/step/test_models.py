@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from stepsim import simulate
+from stepsim.base.axes import CollectiveKind, Group, Part
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.explain.report import Report
@@ -14,10 +15,9 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.runs.measured import validate_table
-from stepsim.show.tables.step import step_tables
 from stepsim.step.job import Job, job_of
 from stepsim.step.model_plan import interconnect_of
-from stepsim.workload.axes import CollectiveKind, Group, Part
+from stepsim.views.step import step_tables
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from stepsim.workload.axes import Group, ParallelAxis, Part, PartKind, Stream
+from stepsim.base.axes import Group, ParallelAxis, Part, PartKind, Stream
 from stepsim.workload.plan import Plan
 
 

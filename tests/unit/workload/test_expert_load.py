@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from stepsim import noise, simulate
+from stepsim.base.axes import Group
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.files.asked import read_inputs
 from stepsim.files.expert_counts import is_expert_counts, read_expert_counts
 from stepsim.files.load import workload_of
 from stepsim.step.job import job_of
-from stepsim.workload.axes import Group
 from stepsim.workload.expert_load import ExpertLaw, is_expert_law, parse_expert_law
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Row, Workload

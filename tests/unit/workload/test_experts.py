@@ -6,11 +6,11 @@ import pytest
 from jobs import short_job
 
 from stepsim import simulate
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.files.expert_counts import read_expert_load
 from stepsim.files.load import workload_of
 from stepsim.files.reading import topology_names
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.scaling import fullest_load, load_experts
 

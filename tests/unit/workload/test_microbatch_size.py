@@ -6,9 +6,9 @@ import pytest
 from helpers import row, uniform_workload
 
 from stepsim import simulate
+from stepsim.base.axes import ParallelAxis, Phase
 from stepsim.base.errors import PlanError
 from stepsim.files.load import workload_of
-from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.rows import Workload
 from stepsim.workload.scaling import enlarge_microbatches
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 import stepsim
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import replace
 from stepsim.explain.report import ResultDocument
 from stepsim.files.simai.text import read_simai_text
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import ComputeScale
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from stepsim import simulate
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError
-from stepsim.workload.axes import Part
 from stepsim.workload.scaling import parse_slow_ranks
 
 

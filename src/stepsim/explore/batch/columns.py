@@ -11,12 +11,12 @@ from functools import cached_property, partial
 import numpy as np
 
 from stepsim.base.arrays import Ints, Lists
+from stepsim.base.axes import Group
 from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends
 from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.run.spans import EndView, NodeWaits
-from stepsim.workload.axes import Group
 
 
 class ColumnPlaces(Noun):

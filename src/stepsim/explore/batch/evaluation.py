@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats, Ints, rows_of
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import LARGEST_SUM
@@ -30,7 +31,6 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.job import job_of
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.workload.axes import Part
 from stepsim.workload.scaling import ComputeScale
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, ints
+from stepsim.base.axes import Part
 from stepsim.base.structs import Noun, Same
 from stepsim.core.actions import Task, TaskList
 from stepsim.core.ends import ends, listed_waits
@@ -25,7 +26,6 @@ from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
 from stepsim.network.collectives import CollectiveShape, communication_ps
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import NodeWaits, TaskKind
-from stepsim.workload.axes import Part
 from stepsim.workload.rows import CommOp
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, slices
+from stepsim.base.axes import ParallelAxis, Phase
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MOST_EXACT
@@ -15,7 +16,6 @@ from stepsim.core.actions import NO_HOST, HostPart, HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, split_link
 from stepsim.network.topology.nested import followed, is_fixed
-from stepsim.workload.axes import ParallelAxis, Phase
 from stepsim.workload.scaling import ComputeScale
 
 PHASES = tuple(Phase)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
+from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, StepsimError, member, within
 from stepsim.base.structs import (
     Bytes,
@@ -59,7 +60,6 @@ from stepsim.step.plans import (
     plan_words,
     step_options_of,
 )
-from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Throughput

@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from stepsim import __version__
+from stepsim.base.axes import Part, PartKind, parts_of
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.executors import (
@@ -48,7 +49,6 @@ from stepsim.step.plans import (
     price_plans,
 )
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.workload.axes import Part, PartKind, parts_of
 from stepsim.workload.model.memory import which_fit
 from stepsim.workload.model.parts import NO_NETWORK
 from stepsim.workload.model.step_time import StepModel

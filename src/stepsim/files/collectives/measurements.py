@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError
 from stepsim.files.collectives.nccl_tests import is_nccl_tests, parse_nccl_tests
 from stepsim.files.collectives.times_csv import parse_comm_table
 from stepsim.files.reading import read_text
 from stepsim.network.measured_times import CommTable
-from stepsim.workload.axes import CollectiveKind
 
 
 def read_measurements(paths: Sequence[Path], kind: CollectiveKind | None = None) -> CommTable:

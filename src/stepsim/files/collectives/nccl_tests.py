@@ -18,6 +18,7 @@ from pathlib import PurePath
 
 from msgspec import Struct
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.structs import Names
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
@@ -25,7 +26,6 @@ from stepsim.files.collectives.samples import CurveSample, collective_kind, curv
 from stepsim.files.reading import number_in, whole_number
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.measured_times import CommTable
-from stepsim.workload.axes import CollectiveKind
 
 _AGREEMENT = 0.06
 

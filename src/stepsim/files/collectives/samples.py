@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.network.measured_times import MeasuredCurve
-from stepsim.workload.axes import CollectiveKind
 
 # Machine, source, kind, ranks, nodes.
 _CurveKey = tuple[str, str, CollectiveKind, int, int]

@@ -22,19 +22,19 @@ from math import inf
 from pathlib import Path
 from typing import TypeVar
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, bad_value, errors_at
 from stepsim.base.structs import Noun, shipped
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
+from stepsim.base.writing import csv_lines, write_whole
 from stepsim.files.collectives.samples import (
     CurveSample,
     collective_kind,
     curves_of,
 )
 from stepsim.files.reading import csv_rows, whole_number
-from stepsim.files.writing import csv_lines, write_whole
 from stepsim.network.collectives.flows import bus_factor
 from stepsim.network.measured_times import CommTable
-from stepsim.workload.axes import CollectiveKind
 
 _COLUMNS = ("machine", "source", "kind", "ranks", "nodes", "bytes", "time_us")
 _MAX_RANKS = 1 << 24

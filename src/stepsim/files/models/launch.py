@@ -17,6 +17,7 @@ from pathlib import Path
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import Names, Noun, TomlTable, replace, shipped, toml_text
 from stepsim.base.units import NameWithFields
+from stepsim.base.writing import write_whole
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import (
     argument_texts,
@@ -36,7 +37,6 @@ from stepsim.files.models.scripts import Arguments, script_arguments
 from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, torchtitan_plan
 from stepsim.files.reading import read_text, read_toml, toml_values
 from stepsim.files.shell.words import Environment
-from stepsim.files.writing import write_whole
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.model import AskedOptions, Model

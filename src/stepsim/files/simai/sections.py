@@ -33,11 +33,11 @@ from typing import Any
 
 from msgspec import field
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import WorkloadError, bad_value, one_line
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.base.units import MAX_INT64
 from stepsim.files.reading import whole_number
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.rows import Microbatch, Role, Row, Rows, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 

@@ -19,6 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps
@@ -36,7 +37,6 @@ from stepsim.files.simai.sections import (
     unknown_names,
     words_of_files,
 )
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.workload.rows import CommOp, CommOps, Doubt, Role, Row, StepItem, Work, Workload
 from stepsim.workload.scaling import is_placeholder
 

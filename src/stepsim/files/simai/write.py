@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from stepsim.base.axes import Group, Phase
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace, shipped
 from stepsim.base.units import PS_PER_NS
-from stepsim.files.writing import write_whole
+from stepsim.base.writing import write_whole
 from stepsim.parallel.stages import held_parameters, owned_items
-from stepsim.workload.axes import Group, Phase
 from stepsim.workload.rows import Role, Row, Rows, StepItem, Work, Workload
 
 

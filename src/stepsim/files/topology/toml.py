@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError, bad_value, errors_at
 from stepsim.base.fields import Bandwidth, Size, Time
 from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, replace, shipped
@@ -29,7 +30,6 @@ from stepsim.network.topology.dimension import (
 )
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
-from stepsim.workload.axes import CollectiveKind
 
 if TYPE_CHECKING:
     import networkx as nx

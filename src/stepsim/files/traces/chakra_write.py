@@ -16,6 +16,7 @@ from google.protobuf.proto import serialize_length_prefixed
 
 from stepsim import __version__
 from stepsim.base.arrays import Bools, Ints, Lists, bounds, lists_of, rows_of, spans
+from stepsim.base.writing import write_folder
 from stepsim.files.traces.chakra import (
     GROUPS_FILE,
     PLACES,
@@ -24,7 +25,6 @@ from stepsim.files.traces.chakra import (
     ChakraNode,
 )
 from stepsim.files.traces.chakra_messages import AttributeMessage, MetadataMessage, NodeMessage
-from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile, RankPlace, counted
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import PS_PER_US

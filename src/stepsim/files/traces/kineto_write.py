@@ -19,7 +19,7 @@ import numpy as np
 from stepsim import __version__
 from stepsim.base.arrays import Ints, rows_of
 from stepsim.base.structs import replace, shipped
-from stepsim.files.writing import write_folder
+from stepsim.base.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
 from stepsim.measured.run import PS_PER_US

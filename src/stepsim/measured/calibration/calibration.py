@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, within
 from stepsim.base.fields import Bandwidth, Difference, Time
 from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, Names, TomlTable, Version
@@ -19,7 +20,6 @@ from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, Degree, MeasuredCurve
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.calibration import HeldStep, MeasuredKernels, MeasuredRate
 
 Ratio = Annotated[float, Meta(ge=0, le=1e6, description="relative: 0.1 is 10 %")]

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import CLEAR, FittedSpeed, FittedTime, fitted
 from stepsim.measured.run import gradient_groups
 from stepsim.measured.step_ops import ALIKE, StepOp
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.workload.axes import CollectiveKind
 
 # All-reduces that tell the scaling alone: below, the launch is as long.
 _LARGE_BYTES = 10**9

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
@@ -29,7 +30,6 @@ from stepsim.measured.run import Degrees, OpKind
 from stepsim.measured.step_ops import gradient_bytes
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.workload.axes import CollectiveKind
 
 _FEW_SAMPLES = 2
 

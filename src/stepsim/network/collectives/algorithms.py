@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from stepsim.base.axes import CollectiveKind as Kind
 from stepsim.base.errors import PlanError, member
 from stepsim.base.structs import Names, Noun, replace
 from stepsim.network.collectives.direct import DIRECT
@@ -28,7 +29,6 @@ from stepsim.network.collectives.nvls import NVLS
 from stepsim.network.collectives.ring import BIDIRECTIONAL_RING, RING
 from stepsim.network.collectives.tree import TREE
 from stepsim.network.topology import DimensionKind, Layout
-from stepsim.workload.axes import CollectiveKind as Kind
 
 
 class Algorithm(StrEnum):

@@ -22,6 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, ints, mark_of
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -45,7 +46,6 @@ from stepsim.network.collectives.flows import (
 )
 from stepsim.network.topology import Layout, Topology
 from stepsim.network.topology.dimension import Library
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.rows import CommOp
 
 MEASURED = "measured"

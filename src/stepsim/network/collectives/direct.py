@@ -5,6 +5,7 @@ So are all-to-alls in NCCL, of grouped sends and receives; ASTRA-sim calls it `d
 
 import numpy as np
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives.flows import (
     REDUCING,
     FlatAlgorithm,
@@ -13,7 +14,6 @@ from stepsim.network.collectives.flows import (
     swapped,
 )
 from stepsim.network.topology import DimensionKind, Layout
-from stepsim.workload.axes import CollectiveKind
 
 _MOST_PAIRS = 1 << 17
 

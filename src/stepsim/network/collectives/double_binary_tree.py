@@ -11,6 +11,7 @@ fills costs a path latency before.
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives.flows import (
     FlatAlgorithm,
     FlowStep,
@@ -19,7 +20,6 @@ from stepsim.network.collectives.flows import (
     swapped,
 )
 from stepsim.network.topology import Layout
-from stepsim.workload.axes import CollectiveKind
 
 
 def _double_binary_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

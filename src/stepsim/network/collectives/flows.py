@@ -16,12 +16,12 @@ import numpy as np
 from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, mark_of, slices
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
 from stepsim.network.topology.dimension import sum_loads
 from stepsim.network.topology.exchange import exchange
-from stepsim.workload.axes import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20
 # Members of a group from which on an exchange is worth more than listing its pairs.

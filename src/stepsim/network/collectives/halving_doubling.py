@@ -12,6 +12,7 @@ before and gets the result after, as in MPICH.
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives.flows import (
     REDUCING,
     FlatAlgorithm,
@@ -20,7 +21,6 @@ from stepsim.network.collectives.flows import (
     soon_traced,
 )
 from stepsim.network.topology import Layout
-from stepsim.workload.axes import CollectiveKind
 
 
 def _halving_doubling(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

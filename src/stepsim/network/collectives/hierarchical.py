@@ -11,8 +11,8 @@ moves at least as much as hierarchically, so it is never faster.
 
 from collections.abc import Iterator
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives.flows import REDUCING, LevelledAlgorithm, LevelPhase, Levels
-from stepsim.workload.axes import CollectiveKind
 
 _SCATTER, _GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
 

@@ -13,6 +13,7 @@ that reduces at less than the links' capacity counts as so many more bytes.
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives.double_binary_tree import (
     both_ways,
     double_tree,
@@ -21,7 +22,6 @@ from stepsim.network.collectives.double_binary_tree import (
 )
 from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, levels_of
 from stepsim.network.topology import Layout
-from stepsim.workload.axes import CollectiveKind
 
 
 def _nvls(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

@@ -11,6 +11,7 @@ the nodes through other NPUs, as NCCL's channels do. Broadcasts and reductions l
 import numpy as np
 
 from stepsim.base.arrays import Ints
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives.flows import (
     REDUCING,
     FlatAlgorithm,
@@ -19,7 +20,6 @@ from stepsim.network.collectives.flows import (
     swapped,
 )
 from stepsim.network.topology import Layout
-from stepsim.workload.axes import CollectiveKind
 
 # How often blocks go round, if not once.
 _ROUNDS = {CollectiveKind.ALL_REDUCE: 2}

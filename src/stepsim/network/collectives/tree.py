@@ -7,6 +7,7 @@ MPICH: Thakur et al., "Optimization of collective communication operations in MP
 
 import numpy as np
 
+from stepsim.base.axes import CollectiveKind
 from stepsim.network.collectives.flows import (
     ROOTED,
     FlatAlgorithm,
@@ -15,7 +16,6 @@ from stepsim.network.collectives.flows import (
     inwards,
 )
 from stepsim.network.topology import Layout
-from stepsim.workload.axes import CollectiveKind
 
 
 def _binomial_tree(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:

@@ -16,6 +16,7 @@ from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, row_numbers, whole_totals
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError
 from stepsim.base.fields import Bandwidth, Time
 from stepsim.base.option import Option
@@ -34,7 +35,6 @@ from stepsim.network.topology.wirings import (
     TreeShape,
     Wiring,
 )
-from stepsim.workload.axes import CollectiveKind
 
 
 def _number(name: str, quantity: Quantity, default: float | None = None) -> Option:

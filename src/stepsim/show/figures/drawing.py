@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import OutputError, member
-from stepsim.files.writing import check_figure_path, write_whole
+from stepsim.base.writing import check_figure_path, write_whole
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle
 from stepsim.show.palette import IDLE, IDLE_GROUND
 

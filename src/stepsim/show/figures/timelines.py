@@ -6,27 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, bins, ints, median_place
+from stepsim.base.arrays import Ints, bins, ints
+from stepsim.base.axes import ParallelAxis
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun
-from stepsim.base.units import format_time_ps, time_unit
-from stepsim.core.timeline import Timeline
-from stepsim.explain.critical_path import critical_path
-from stepsim.explain.report import Report
-from stepsim.measured.profile.events import Profile
-from stepsim.parallel.schedules.base import ACTION_KINDS, Order
-from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind
+from stepsim.base.units import time_unit
+from stepsim.run.spans import COMMUNICATIONS, PHASES_OF_KINDS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.figures.drawing import IDLE_LOOK, drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, SHADES, Shade, ink_on, shade, span_shades
-from stepsim.step.against import StepAgainst
-from stepsim.workload.axes import ParallelAxis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_RANKS = 64
 _MOST_EM = 80.0  # height of the rows of a figure
 _ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
 _NUMBER_EM = 0.7  # of a row's microbatch numbers
@@ -35,6 +28,8 @@ _LEAST_BORDERED_DOTS = 6
 # Heights of the axis of time, and of a line of a title and of the legend.
 _AXIS_EM, _TITLE_EM, _LEGEND_EM = 3.2, 1.3, 1.5
 _BESIDE_EM = 4.5  # what ticks and label take of the width
+# Shades of actions by the numbers of their kinds.
+_ACTION_SHADES = [Shade[TaskPhase(phase).name] for phase in PHASES_OF_KINDS.tolist()]
 
 
 class DrawnRun(Noun):
@@ -51,71 +46,6 @@ class DrawnRun(Noun):
     width_ps: int
     path: tuple[tuple[int, int, int], ...] = ()
     axes: tuple[ParallelAxis, ...] | None = None
-
-
-def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
-    """A simulated step: the first rank of every stage, or the streams of the only stage."""
-    plan = timeline.graph.plan
-    piped = plan.pp > 1
-    count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
-    sent = f", {report.p2p} p2p" if piped else ""
-    title = (
-        f"{report.workload} on {report.topology}, {plan.words}",
-        f"{report.schedule}, {count}{sent}: "
-        f"step {format_time_ps(report.step_time_ps)}, bubble {report.bubble_fraction:.1%}",
-    )
-    ranks = range(0, plan.npus, plan.stage_ranks)
-    tables = list(timeline.spans(ranks, whole=piped))
-    stages = tuple((str(stage), spans) for stage, spans in enumerate(tables))
-    path = critical_path(timeline) if piped else ()
-    stage_of = timeline.actors.stages.tolist()
-    return DrawnRun(
-        title=title,
-        axis="stage" if piped else "",
-        rows=stages if piped else _streams(tables[0]),
-        width_ps=report.step_time_ps,
-        path=tuple(
-            (stage_of[place[0]], timeline.start_ps(place), timeline.end_ps(place)) for place in path
-        ),
-        axes=tuple(op.axis for op in timeline.graph.comms),
-    )
-
-
-def drawn_profile(profile: Profile) -> DrawnRun:
-    """The step of a profile whose length is the median of its steps.
-
-    A row is a rank; of more than 64 ranks evenly spaced ones are shown. Of a lone rank it is a
-    stream.
-    """
-    times = profile.step_times_ps()
-    middle = median_place(times)
-    step, width_ps, ranks = profile.steps[middle], int(times[middle]), len(profile.ranks)
-    spans = profile.of_steps(step).spans()
-    begin = spans.start_ps.min()
-    spans = spans.later(-begin)
-    rows, axis = _streams(spans), ""
-    if ranks > 1 or profile.ranks[0].stage is not None:
-        chosen, axis = [ran.rank for ran in profile.ranks[:: -(-ranks // _MOST_RANKS)]], "rank"
-        rows = tuple((str(rank), spans.taken(spans.rank == rank)) for rank in chosen)
-    shown = f", {len(rows)} of {ranks} ranks" if 1 < ranks != len(rows) else ""
-    title = (
-        f"{profile.source}, {profile.format}",
-        f"step {step}: {format_time_ps(width_ps)}{shown}",
-    )
-    return DrawnRun(title=title, axis=axis, rows=rows, width_ps=width_ps)
-
-
-def _streams(spans: Spans) -> tuple[tuple[str, Spans], ...]:
-    """A row for every stream of a rank."""
-    streams = np.unique(spans.stream).tolist()
-    return tuple((spans.stream_words(s), spans.taken(spans.stream == s)) for s in streams)
-
-
-@drawn
-def plot_against(held: StepAgainst, style: FigureStyle) -> "Figure":
-    """A predicted step above the recorded one that it is held against, on one time axis."""
-    predicted = drawn_step(held.simulated.timeline, held.simulated.report)
-    return timelines_figure([predicted, drawn_profile(held.measured)], style)
 
 
 def timelines_figure(
@@ -248,11 +178,11 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     Chunks differ in their shade. Actions have borders where most keep their colour when each loses
     a dot to it.
     """
-    order, (start, end) = Order.of(spans.entries or ()), spans.actions()
+    order, (start, end) = spans.entry_columns, spans.actions()
     chunks = bins(order.chunk)
     tints = [
-        [shade(SHADES[Shade[kind.name]][1][0], 0.75 * chunk / chunks) for chunk in range(chunks)]
-        for kind in ACTION_KINDS
+        [shade(SHADES[number][1][0], 0.75 * chunk / chunks) for chunk in range(chunks)]
+        for number in _ACTION_SHADES
     ]
     upper, *lower = (
         [tints[kind][chunk] for kind, chunk in zip(*columns, strict=True)]
@@ -267,7 +197,7 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
         plot.draw(*fused, [colours[number] for number in pairs.tolist()], (0.0, 0.4))
         plot.draw(*fused, ["none"] * len(pairs), border="black")
     kinds = np.unique(order.kind).tolist()
-    shown.update(Shade[ACTION_KINDS[kind].name] for kind in kinds if kind >= 0)
+    shown.update(_ACTION_SHADES[kind] for kind in kinds if kind >= 0)
     font = min(_NUMBER_EM * plot.style.font_pt, plot.row_in * 72 * 0.5)
     for number in kept.tolist() if font >= _LEAST_NUMBER_PT else ():
         text = "/".join(str(action.microbatch) for action in order[number].parts())

@@ -6,9 +6,9 @@ On light paper a phase, an axis or a part of the step has the colour that it has
 from collections.abc import Mapping
 from typing import Any
 
+from stepsim.base.axes import Part, PartKind
 from stepsim.base.structs import shipped
 from stepsim.show.palette import MEMORY_LOOKS, PART_TINTS, SHADES, Tint, ink_on
-from stepsim.workload.axes import Part, PartKind
 
 PAPERS = ("#ffffff", "#11161d")
 """What marks are drawn on: the page in light and in dark."""

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import replace
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     Architecture,
     ExpertMlp,

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.structs import Names, Same, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.workload.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.workload.model.architecture import (
     ExpertMlp,
     GroupedAttention,

@@ -17,9 +17,9 @@ import numpy as np
 from msgspec import Meta
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.fields import Time
 from stepsim.base.structs import Amount, TomlTable, replace
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     CoreAttention,
     Layer,

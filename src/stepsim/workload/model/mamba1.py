@@ -8,8 +8,8 @@ back. The scan has no products that tensor cores could run.
 """
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import AtLeastOne, replace
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.operators import memory, products
 from stepsim.workload.model.parts import Exchange, Held, Mixing, Operators
 from stepsim.workload.model.state_mixer import StateMixer

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, NameWithFields
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.choices import GraphScope, RecomputeModule
 from stepsim.workload.model.device import GroupedShape, ScanShape
 from stepsim.workload.model.dispatch import ExpertWay

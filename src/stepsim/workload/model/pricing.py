@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stepsim.base.arrays import Bools, Floats
+from stepsim.base.axes import Group
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
-from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks, tower_blocks
 from stepsim.workload.model.choices import GraphScopes

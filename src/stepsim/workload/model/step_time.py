@@ -11,9 +11,9 @@ import numpy as np
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework

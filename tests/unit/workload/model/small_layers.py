@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from stepsim.base.axes import Group
 from stepsim.files.accelerators import read_framework
-from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import Architecture, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.held import layer_bytes

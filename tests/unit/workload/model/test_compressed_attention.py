@@ -10,9 +10,9 @@ from unit.workload.model.small_layers import (
     operators_of,
 )
 
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, DenseMlp, Layer
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Recompute

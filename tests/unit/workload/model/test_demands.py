@@ -2,10 +2,10 @@
 
 import pytest
 
+from stepsim.base.axes import Phase
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
-from stepsim.workload.axes import Phase
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.overlap import (
     CommDemand,

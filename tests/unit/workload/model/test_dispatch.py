@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from dispatch_times import NODES, SETTING, constants, read_cases
 
+from stepsim.base.axes import Group
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model, topology_of
 from stepsim.step.model_plan import interconnect_of
-from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import ExpertMlp, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload

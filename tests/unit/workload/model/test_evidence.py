@@ -2,9 +2,9 @@
 
 import pytest
 
+from stepsim.documents.table import Table
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
-from stepsim.show.tables.inspection import constants_shown
-from stepsim.show.tables.model import Table
+from stepsim.views.inspection import constants_shown
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, source_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,

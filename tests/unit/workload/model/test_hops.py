@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import StepInputs
@@ -11,7 +12,6 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.model_plan import interconnect_of
 from stepsim.step.prepared import prepare
-from stepsim.workload.axes import CollectiveKind, Group
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from stepsim.base.axes import Phase
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.workload.axes import Phase
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Recompute

@@ -12,9 +12,9 @@ from unit.workload.model.small_layers import (
     sent,
 )
 
+from stepsim.base.axes import Group
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import ExpertMlp, Layer
 from stepsim.workload.model.held import check_plan
 from stepsim.workload.model.mamba import Mamba2

@@ -4,9 +4,9 @@ import pytest
 from unit.workload.model import small_layers
 from unit.workload.model.small_layers import PLAN, T, check_operators, model_of, operators_of
 
+from stepsim.base.axes import Group
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
-from stepsim.workload.axes import Group
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,

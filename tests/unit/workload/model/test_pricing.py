@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind
 from stepsim.base.structs import replace
-from stepsim.workload.axes import CollectiveKind
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import (
     AttentionRate,
