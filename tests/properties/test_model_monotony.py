@@ -15,7 +15,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.placement import place
 from stepsim.step.job import prices_of
-from stepsim.step.prepared import prepare
+from stepsim.step.prepared import PreparedStep, prepare
 
 MODELS = (
     *("llama-3.2-1b", "llama-3-8b", "qwen3-30b-a3b", "mixtral-8x7b", "gemma-7b", "bloom-560m"),
@@ -92,8 +92,8 @@ Job = tuple[str, str, dict[str, Any]]
 """A model, a topology, and options."""
 
 
-def run(job: Job, tried: Numbers) -> Timeline:
-    """A job on a machine with these numbers."""
+def ready_step(job: Job, tried: Numbers) -> PreparedStep:
+    """A job on a machine with these numbers, but for bytes."""
     model, topology, asked = job
     inner = topology_of(topology).link_classes[0].name
     links = {
@@ -103,12 +103,14 @@ def run(job: Job, tried: Numbers) -> Timeline:
     network = stepsim.load_topology(topology, numbers=links)
     typed = {"sequence": int(tried["sequence"]), "compute_scale": str(tried["compute"])}
     inputs = read_inputs(model, network, asked | typed)
-    ready = prepare(inputs)
-    comms = (
-        replace(op, size_bytes=round(op.size_bytes * tried["bytes"])) for op in ready.graph.comms
-    )
+    return prepare(inputs)
+
+
+def run(ready: PreparedStep, scale: float) -> Timeline:
+    """A step whose messages have so many times their bytes."""
+    comms = (replace(op, size_bytes=round(op.size_bytes * scale)) for op in ready.graph.comms)
     graph = replace(ready.graph, comms=tuple(comms))
-    placed = place(inputs.topology, graph.plan, ready.job.options.placement)
+    placed = place(ready.machine, graph.plan, ready.job.options.placement)
     return run_graph(graph, prices_of(graph, placed))
 
 
@@ -136,7 +138,8 @@ def check_floors(job: Job, timeline: Timeline) -> None:
 def check_job(job: Job, tried: Numbers) -> bool:
     """Whether the model can run the plan; if so, floors hold and nothing better is slower."""
     try:
-        base = run(job, tried)
+        ready = ready_step(job, tried)
+        base = run(ready, tried["bytes"])
     except StepsimError:
         return False
     check_floors(job, base)
@@ -147,7 +150,9 @@ def check_job(job: Job, tried: Numbers) -> bool:
             most = max(most, SHARED_OUT if job[2]["cp"] == 1 else SHARED_HOPS)
         if way == "latency" and job[2]["dp_overlap"] and job[2].get("ep", 1) > 1:
             most = max(most, COUNTS_READ)
-        assert run(job, tried | {way: better}).step_time_ps <= most * base.step_time_ps, way
+        other = tried | {way: better}
+        found = run(ready if way == "bytes" else ready_step(job, other), other["bytes"])
+        assert found.step_time_ps <= most * base.step_time_ps, way
     return True
 
 
