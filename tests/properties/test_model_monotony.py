@@ -110,7 +110,7 @@ def run(ready: PreparedStep, scale: float) -> Timeline:
     """A step whose messages have so many times their bytes."""
     comms = (replace(op, size_bytes=round(op.size_bytes * scale)) for op in ready.graph.comms)
     graph = replace(ready.graph, comms=tuple(comms))
-    placed = place(ready.machine, graph.plan, ready.job.options.placement)
+    placed = place(ready.job.asked.topology, graph.plan, ready.job.options.placement)
     return run_graph(graph, prices_of(graph, placed))
 
 

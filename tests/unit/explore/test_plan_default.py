@@ -34,7 +34,7 @@ def question(model: str, topology: str, npus: int, **options: Any) -> StepInputs
 
 
 def step_ps(job: StepInputs) -> int:
-    return prepare(job).simulated().report.step_time_ps
+    return prepare(job).step_time_ps()
 
 
 def default_of(job: StepInputs) -> Plan:
