@@ -48,19 +48,19 @@ def range_words(rates: Throughput) -> str:
     return " to ".join(map(seconds_words, (rates.low_s, rates.high_s)))
 
 
-def memory_words(held: int | None, capacity: int | None) -> str:
-    """What is held of what there is, and plainly whether that fits, e.g. `44.25 of 80 GiB`.
+def memory_words(held_bytes: int | None, capacity_bytes: int | None) -> str:
+    """What is held of what there is, in bytes, and whether that fits, e.g. `44.25 of 80 GiB`.
 
-    Empty where nobody knows.
+    Empty where it is unknown.
     """
-    if held is None or not capacity:
+    if held_bytes is None or not capacity_bytes:
         return ""
     from stepsim.workload.model.memory import TIGHT_SHARE  # read for models alone
 
-    size, whole = format_size_bytes(held), format_size_bytes(capacity)
+    size, whole = format_size_bytes(held_bytes), format_size_bytes(capacity_bytes)
     number, unit = size.split()
-    tight = ": likely out of memory" if held >= TIGHT_SHARE * capacity else ""
-    said = ": does not fit" if held > capacity else tight
+    tight = ": likely out of memory" if held_bytes >= TIGHT_SHARE * capacity_bytes else ""
+    said = ": does not fit" if held_bytes > capacity_bytes else tight
     return f"{number if whole.endswith(f' {unit}') else size} of {whole}{said}"
 
 
