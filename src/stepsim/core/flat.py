@@ -24,6 +24,7 @@ from stepsim.base.arrays import (
     ints,
     narrowed,
     row_numbers,
+    rows_of,
     spans,
 )
 from stepsim.base.axes import Group
@@ -342,9 +343,7 @@ def lay_out(
     layouts: dict[tuple[object, ...], Tasks] = {}
     timed: dict[tuple[float, ...], ListTimes] = {}
     programs, transfers = [], []
-    for actor, (stage, rank) in enumerate(
-        zip(actors.stages.tolist(), actors.ranks.tolist(), strict=True)
-    ):
+    for actor, (stage, rank) in enumerate(rows_of(actors.stages, actors.ranks)):
         program = graph.programs[stage]
         costs = {
             use: contention.cost(use, prices.patterns(use).row(rank))

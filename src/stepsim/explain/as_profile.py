@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints, ints, spans
+from stepsim.base.arrays import Floats, Ints, ints, rows_of, spans
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
@@ -200,8 +200,7 @@ class _Telling(Struct, kw_only=True):
     def _named(self, spans: Spans) -> Ints:
         """The place in `names` of every task: of communication it is what it is, else the label."""
         numbers = []
-        columns = (spans.kind.tolist(), spans.name.tolist(), spans.group.tolist())
-        for kind, name, group in zip(*columns, strict=True):
+        for kind, name, group in rows_of(spans.kind, spans.name, spans.group):
             text = spans.names[name]
             if kind == TaskKind.COLLECTIVE:
                 text = f"{self.graph.comms[group].group} {self.graph.comms[group].kind}"

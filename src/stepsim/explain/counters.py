@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, totals
+from stepsim.base.arrays import Floats, Ints, rows_of, totals
 from stepsim.base.structs import Names
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
@@ -47,7 +47,7 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     actors = timeline.actors
     times: list[Ints] = []
     changes: list[Floats] = []
-    for rank, count in zip(actors.ranks.tolist(), actors.counts.tolist(), strict=True):
+    for rank, count in rows_of(actors.ranks, actors.counts):
         ran = timeline.tasks(rank)
         for row, tasks in ran.tasks.alike():
             if row.use is None or row.look.kind is SegmentKind.RECV:

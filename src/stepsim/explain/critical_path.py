@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, Small, ints
+from stepsim.base.arrays import Ints, Small, ints, rows_of
 from stepsim.base.axes import Part
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun
@@ -120,7 +120,7 @@ def path_parts(graph: TaskGraph, path: Iterable[PathRuns]) -> dict[Part, int]:
     total = dict.fromkeys(Part, 0)
     for runs in path:
         times_ps = (runs.end_ps - runs.start_ps).sum(axis=0)
-        for task, time_ps in zip(runs.tasks.tolist(), times_ps.tolist(), strict=True):
+        for task, time_ps in rows_of(runs.tasks, times_ps):
             part = Part.EXPOSED_PP
             if task >= 0:
                 part = part_of(graph.task_lists[runs.look.task_list].tasks[task], graph)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim import __version__
+from stepsim.base.arrays import rows_of
 from stepsim.base.errors import OutputError
 from stepsim.base.structs import shipped
 from stepsim.base.writing import check_writable, whole_file
@@ -158,7 +159,7 @@ def _counts(process: int, name: str, curves: Curves) -> Iterator[str]:
     head = f'"ph":"C","pid":{process},"name":{_quoted(name)}'
     series = [_quoted(each) for each in curves.names]
     shown = ""
-    for time_ps, row in zip(curves.time_ps.tolist(), curves.values.tolist(), strict=True):
+    for time_ps, row in rows_of(curves.time_ps, curves.values):
         values = ",".join(
             f"{key}:{max(value, 0):.7g}" for key, value in zip(series, row, strict=True)
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from stepsim.base.arrays import rows_of
 from stepsim.documents.trace import Category, Fact, Label
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
@@ -54,7 +55,7 @@ def labels_of(spans: Spans, comms: Comms = ()) -> list[Label]:
     columns = {name: getattr(spans, name) for name in ("name", "kind", "phase", *_FACTS)}
     for name in _OF_ACTIONS:
         columns[name] = np.where(spans.entry == UNKNOWN, columns[name], UNKNOWN)
-    keys = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+    keys = list(rows_of(*columns.values()))
     labels = {key: _label(spans, comms, *key) for key in set(keys)}
     return [labels[key] for key in keys]
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, Lists, bounds, ints
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, ints, rows_of
 from stepsim.base.axes import ParallelAxis
 from stepsim.base.structs import Noun, replace
 from stepsim.core.flat import Tasks, met_messages, tasks_of
@@ -171,7 +171,7 @@ def _names(spans: Spans, *, whole: bool) -> Iterator[tuple[str, int | None]]:
         for each in spans.entries or ()
     ]
     entries = np.where(spans.of_kind(TaskKind.COMPUTE) & whole, spans.entry, UNKNOWN)
-    for name, entry in zip(spans.name.tolist(), entries.tolist(), strict=True):
+    for name, entry in rows_of(spans.name, entries):
         yield actions[entry] if entry != UNKNOWN else (spans.names[name], None)
 
 

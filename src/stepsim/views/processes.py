@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from stepsim.base.arrays import bins, places_by
+from stepsim.base.arrays import bins, places_by, rows_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
@@ -170,10 +170,11 @@ class TracedProfile(Noun):
             stage, labels = int(table.stage[0]), labels_of(table)
             met = table.is_message & (table.meeting != UNKNOWN)
             messages = np.where(met, table.meeting + first_message, 0)
-            times = (each.tolist() for each in (table.start_ps, table.end_ps, messages))
             slices = [
                 Slice(label, start, end, message=message)
-                for label, start, end, message in zip(labels, *times, strict=True)
+                for label, start, end, message in rows_of(
+                    labels, table.start_ps, table.end_ps, messages
+                )
             ]
             yield Process(
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
@@ -302,8 +303,7 @@ class _Teller(Noun, eq=False):
     def schedule(self, actions: Sequence[Label]) -> list[Slice]:
         """The actions of a rank, and what it runs after the pipeline."""
         program, spans = self.program, self.spans
-        starts, ends = (times.tolist() for times in spans.actions())
-        slices = list(map(Slice, actions, starts, ends))
+        slices = [Slice(*each) for each in rows_of(actions, *spans.actions())]
         after = Label(
             name="optimizer and gradient sync",
             category=Category.PER_STEP,

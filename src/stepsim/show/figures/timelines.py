@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, bins, ints
+from stepsim.base.arrays import Ints, bins, ints, rows_of
 from stepsim.base.axes import ParallelAxis
 from stepsim.base.process import paused
 from stepsim.base.structs import Names, Noun
@@ -186,7 +186,7 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     ]
     upper, *lower = (
         [tints[kind][chunk] for kind, chunk in zip(*columns, strict=True)]
-        for columns in zip(order.kind.T.tolist(), order.chunk.T.tolist(), strict=True)
+        for columns in rows_of(order.kind.T, order.chunk.T)
     )
     is_wide = len(order) and np.median(end - start) > _LEAST_BORDERED_DOTS * plot.dot_ps
     border = "white" if is_wide else "none"
