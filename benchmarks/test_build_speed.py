@@ -21,7 +21,7 @@ from stepsim.workload.plan import Plan
 
 def test_graph(benchmark: Any) -> None:
     inputs = read_inputs(GPT, TOPOLOGY, {})
-    job = benchmark(prepare, inputs.workload, inputs.topology, inputs.options)
+    job = benchmark(prepare, inputs)
     assert sum(len(program) for program in job.graph.programs) == 1488
     assert len(job.graph.task_lists) == 9
 

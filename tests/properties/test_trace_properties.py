@@ -164,7 +164,7 @@ def test_a_trace_tells_the_timeline(
     check_actions(result, processes)
     check_live(result, processes)
     spans = list(rows_of(result.timeline))
-    instant = any(s.size_bytes and s.start_ps == s.end_ps for s in spans)
+    instant = any(s.size_bytes > 0 and s.start_ps == s.end_ps for s in spans)
     check_links(result, step, instant=instant)
     check_waits(result, processes)
 

@@ -81,7 +81,7 @@ def compare_command(file: WorkloadArgument, options: _CompareOptions) -> None:
     job = options.inputs(file)
     named = None if options.schedules is None else read_schedules(options.schedules.split(","))
     with command_bar() as progress:
-        comparison = compare_schedules(job, named, progress)
+        comparison = compare_schedules(job, named, progress, weigh=options.results is not None)
     reports = [step.report for _, step in comparison.valid]
     options.write_trace(comparison.valid)
     _write_each(comparison, str(file), options)

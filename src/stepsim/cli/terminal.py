@@ -129,10 +129,7 @@ def warn_of(
     weighty = [each.text for each in findings if each.is_weighty]
     assumed = [report.reading for report in every[:1] if report.reading]
     assumed += [text for report in every for text in report.warnings]
-    told = dict.fromkeys([*weighty, *assumed, *(each.text for each in findings)])
-    # the first says what doubts are worth that all have
-    more = (*told, *(note for report in every[:1] for note in report.notes))
-    said = [text for text in told if not any(o != text and o.startswith(text) for o in more)]
+    said = list(dict.fromkeys([*weighty, *assumed, *(each.text for each in findings)]))
     for text in said[:most]:
         line = _labelled(text)
         coloured = text in weighty and not environ.get("NO_COLOR")

@@ -9,7 +9,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Union, cast
 
-from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
 from stepsim.base.structs import Names, Noun, replace
@@ -141,6 +140,8 @@ class StepInputs(Noun, kw_only=False):
 
         Contents are hashes, those of options only where their text may not say all.
         """
+        from stepsim.base.digest import content_hash  # of studies alone: a step needs no hashlib
+
         shown = {
             "workload": f"{self.workload.source} {content_hash(self.workload)}",
             "topology": f"{self.topology.name} {content_hash(self.topology)}",

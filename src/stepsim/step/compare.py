@@ -17,6 +17,7 @@ from stepsim.explain.report import Report
 from stepsim.files.asked import StepInputs
 from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
+from stepsim.step.doubts import weighed
 from stepsim.step.job import Job, for_schedule, held_degrees, job_of
 from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.workload.model.model import Model
@@ -66,13 +67,17 @@ def compare_schedules(
     asked: StepInputs,
     schedules: Sequence[tuple[str, str | Schedule]] | None,
     progress: "OnProgress | None" = None,
+    *,
+    weigh: bool = False,
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
 
     Without any those are taken that are usual for the job, of a recorded run its own order first. A
     model of which no degree is given takes a plan with a pipeline: without one all schedules are
     alike. Schedule options go to the schedules that have them. A schedule that cannot run the job
-    is kept with its reason. Raises ScheduleError when none can, and the other errors of `simulate`.
+    is kept with its reason. What doubts about the input are worth is said by the report of the
+    first that runs, with `weigh` by each. Raises ScheduleError when none can, and the other errors
+    of `simulate`.
     """
     if schedules is not None and not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
@@ -96,8 +101,10 @@ def compare_schedules(
     for name, schedule in schedules:
         other = replace(asked, options=for_schedule(asked.options, schedule))
         try:
-            first = not any(candidate.result for candidate in candidates)
-            result = prepare(other).simulated(weigh=first, progress=progress)
+            ready = prepare(other)
+            result = ready.reported(ready.timeline(progress), weigh=True)
+            if weigh or not any(candidate.result for candidate in candidates):
+                result = replace(result, report=weighed(result.report, ready))
             candidates.append(_Candidate(name=name, result=result))
         except (ScheduleError, PlanError) as error:
             candidates.append(_Candidate(name=name, refusal=str(error)))

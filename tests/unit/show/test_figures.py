@@ -100,11 +100,11 @@ def test_numbers_on_boxes_can_be_read() -> None:
 
 
 def test_a_schedule_has_one_colour_in_every_company() -> None:
-    alone = {name: series_colours([name])[0] for name in BUILDERS}
+    alone = {name: series_colours([name], [*BUILDERS])[0] for name in BUILDERS}
     assert len(set(alone.values())) == len(BUILDERS)
     for names in (["zb-v", "1f1b"], ["gpipe", "1f1b", "zb-v"]):
-        assert series_colours(names) == [alone[name] for name in names]
-    shades = series_colours([f"interleaved:{v}" for v in (2, 4, 8)])
+        assert series_colours(names, [*BUILDERS]) == [alone[name] for name in names]
+    shades = series_colours([f"interleaved:{v}" for v in (2, 4, 8)], [*BUILDERS])
     assert shades[0] == alone["interleaved"]
     assert len(set(shades)) == 3
 
