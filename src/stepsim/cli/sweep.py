@@ -54,7 +54,7 @@ class _ShowOptions(StudyFiles):
     plot_kind: str = flag(
         "What to draw: time, bubble or breakdown.",
         default="time",
-        offers="stepsim.views.sweep.views:FigureKind",
+        offers="stepsim.views.sweep.view:FigureKind",
     )
     plot_axes: str | None = flag("Axes of the figure, e.g. fabric.bandwidth,schedule.")
 
@@ -65,7 +65,7 @@ class _ShowOptions(StudyFiles):
 
     def check_shown(self) -> None:
         """Refuse what cannot be drawn before the work; raises StepsimError."""
-        from stepsim.views.sweep.views import figure_kind
+        from stepsim.views.sweep.view import figure_kind
 
         figure_kind(self.plot_kind)
         if self.plot_axes and not (self.plot or self.report):
@@ -124,7 +124,7 @@ def sweep_command(
 
     from stepsim.explore.sweep import swept
     from stepsim.files.axes import is_drawn
-    from stepsim.views.sweep.views import FigureKind
+    from stepsim.views.sweep.view import FigureKind
 
     if _is_database(file):
         refuse_beside(f"{file} holds a sweep that has run", _OF_DATABASE)

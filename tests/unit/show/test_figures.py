@@ -40,7 +40,7 @@ from stepsim.show.palette import (
 from stepsim.views.sweep import plot_sweep
 from stepsim.views.sweep.breakdowns import STACKING, breakdown_figure
 from stepsim.views.sweep.lines import bubble_closed_form, line_figure
-from stepsim.views.sweep.views import choose_view
+from stepsim.views.sweep.view import choose_view
 from stepsim.views.timelines import drawn_step
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,7 @@ from stepsim.show.figures.style import FigureStyle
 from stepsim.views.sweep.breakdowns import breakdown_figure
 from stepsim.views.sweep.lines import line_figure
 from stepsim.views.sweep.maps import map_figure
-from stepsim.views.sweep.views import FigureKind, choose_view, figure_kind
+from stepsim.views.sweep.view import FigureKind, choose_view, figure_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from stepsim.show.figures.drawing import IDLE_LOOK, above, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import IDLE_GROUND, PART_TINTS
 from stepsim.views.sweep.scales import name_ticks, plots_by, scale_of
-from stepsim.views.sweep.views import View, title
+from stepsim.views.sweep.view import View, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

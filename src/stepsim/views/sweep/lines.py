@@ -19,7 +19,7 @@ from stepsim.show.figures.drawing import head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colours, series_marker
 from stepsim.views.sweep.scales import name_ticks, scale_of, value_axis
-from stepsim.views.sweep.views import View, measured, title
+from stepsim.views.sweep.view import View, measured, title
 from stepsim.views.words import axis_words
 
 if TYPE_CHECKING:

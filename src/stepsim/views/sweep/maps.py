@@ -10,7 +10,7 @@ from stepsim.show.figures.drawing import above
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import BACKGROUND, ink_on
 from stepsim.views.sweep.scales import Scale, plots_by, scale_of, value_axis
-from stepsim.views.sweep.views import View, measured, title
+from stepsim.views.sweep.view import View, measured, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
