@@ -65,13 +65,12 @@ def _label(spans: Spans, comms: Comms, place: int, kind: int, phase: int, *facts
 
     A collective of a simulated step is called as what it is; its name is that of a row.
     """
-    told = zip(_FACTS.values(), facts, strict=True)
-    known: dict[str, Fact] = {name: fact for name, fact in told if fact >= 0}
+    told = dict(zip(_FACTS, facts, strict=True))
+    known: dict[str, Fact] = {_FACTS[n]: fact for n, fact in told.items() if fact >= 0}
     name, part = spans.names[place], TaskPhase(phase)
     if part is not TaskPhase.UNKNOWN:
         known["phase"] = part.name.lower()
-    if "group" in known:
-        number = facts[[*_FACTS].index("group")]
+    if (number := told["group"]) >= 0:
         known |= comms[number] if comms else {"group": spans.groups[number]}
     if comms and kind == TaskKind.COLLECTIVE:
         known["row"], name = name, f"{known['group']} {known['collective']}"
