@@ -88,10 +88,8 @@ class Study(StepInputs):
 
     def identity(self) -> dict[str, str]:
         """What must be the same for results to belong to one sweep."""
-        own, axes = (
-            1 if isinstance(self.workload, Model) else self.workload.degrees["pp"],
-            self.grid.axes,
-        )
+        axes = self.grid.axes
+        own = 1 if isinstance(self.workload, Model) else self.workload.degrees["pp"]
         shown = {
             "stepsim": __version__,
             **super().identity(),
