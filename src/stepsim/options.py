@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from stepsim.base.axes import EpLayout, RankOrder
 from stepsim.base.errors import PlanError, within
 from stepsim.base.option import Option, Panel, asked
+from stepsim.base.structs import Values
 from stepsim.base.units import Quantity
 from stepsim.parallel.modes import Engine, JobPlacement, Sharing, StageRows
 from stepsim.workload.model.choices import (
@@ -420,7 +421,7 @@ def _by_name() -> Iterator[tuple[str, Option]]:
     off.
     """
     for each in fields(StepOptions):
-        told: dict[str, Any] = {"quantity": Quantity.NAME}
+        told: Values = {"quantity": Quantity.NAME}
         for kind in (each.type, *get_args(each.type)):
             if isinstance(kind, EnumType):
                 told["offers"] = f"{kind.__module__}:{kind.__name__}"

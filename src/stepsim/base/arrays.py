@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.base.units import MAX_INT64
 
 Ints = NDArray[np.int64]
@@ -65,7 +65,7 @@ class Lists(Noun, kw_only=False, eq=False):
         """Which list each value is in."""
         return np.repeat(np.arange(len(self), dtype=np.int32), self.counts)
 
-    def tolist(self) -> list[tuple[int, ...]]:
+    def tolist(self) -> list[Numbers]:
         """Every list as a tuple of Python's numbers."""
         starts, values = self.starts.tolist(), self.values.tolist()
         return [tuple(values[a:b]) for a, b in pairwise(starts)]

@@ -57,6 +57,10 @@ SCHEMA_VERSION = 1
 Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
 Names = tuple[str, ...]
 """Texts: names, warnings, notes."""
+Numbers = tuple[int, ...]
+"""Whole numbers: of ranks, stages, levels."""
+Values = dict[str, Any]
+"""Values by their names: of a noun's fields, a document's keys, a call's options."""
 
 _MESSAGE = re.compile(r"Expected (.+?)(?:, got .+?)?(?: - at .*)?$")
 _KEY = re.compile(r"Object (?:(missing required)|contains unknown) field `([^`]*)`")
@@ -69,7 +73,7 @@ class _NounMaker(StructMeta):
         cls,
         name: str,
         bases: tuple[type, ...],
-        inside: dict[str, Any],
+        inside: Values,
         *,
         frozen: bool = True,
         kw_only: bool = True,
@@ -121,7 +125,7 @@ class Entry(Noun):
         return msgspec.convert(taken | others, cls, from_attributes=True)
 
     @classmethod
-    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+    def from_plain(cls, raw: Values, place: str) -> Self:
         """What plain data of a file say; raises StepsimError naming place, value and allowed."""
         return noun_of(place, raw, cls, StepsimError)
 
@@ -258,7 +262,7 @@ def _parts(raw: Any, kind: Any) -> Iterator[tuple[str, Any, Any]]:
                 yield f"[{i}]", value, types[0 if several else i]
 
 
-def _keys(kind: Any) -> dict[str, Any]:
+def _keys(kind: Any) -> Values:
     """The keys of a table and their types."""
     tables = (e for e in _alternatives(kind) if isinstance(e, type) and issubclass(e, Struct))
     return {f.encode_name: f.type for each in tables for f in msgspec.structs.fields(each)}

@@ -8,7 +8,7 @@ from typing import Annotated
 from click.exceptions import Exit
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.base.units import parse_share
 from stepsim.cli.declared import Says, argument, flag
 from stepsim.cli.options import (
@@ -237,7 +237,7 @@ def simulate_measured(path: Path, options: SimulateOptions) -> None:
     options.show_answer(answer, lambda: step_json(result), shown, [result.report])
 
 
-def _balance(text: str | None) -> tuple[int, ...] | None:
+def _balance(text: str | None) -> Numbers | None:
     if text is None:
         return None
     try:

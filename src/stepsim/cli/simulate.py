@@ -4,11 +4,12 @@ import gc
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Values
 from stepsim.base.units import format_size_bytes
 from stepsim.cli.against import hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, show_batches
@@ -172,7 +173,7 @@ def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> N
     from stepsim.workload.model.model import Model
 
     made = job_of(job)
-    beside: dict[str, Any] = {
+    beside: Values = {
         name: False
         for name in _BESIDE
         if made.setup and getattr(made.plan, name) and getattr(job.options, name) is None

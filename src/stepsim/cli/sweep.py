@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from stepsim.base.errors import OutputError, PlanError, SweepError, errors_at, printable
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.cli.batches import BESIDE_DRAWN_SWEEP
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
@@ -232,7 +232,7 @@ def _from_file(
     return workload, merged, given | stated.keys() | asked.keys()
 
 
-def _stated(file: Path, content: "SweepFile") -> tuple[dict[str, Any], dict[str, object]]:
+def _stated(file: Path, content: "SweepFile") -> tuple[Values, dict[str, object]]:
     """Options that a sweep file states: the command's, by the names of fields, and those of a step.
 
     Paths are those of its folder. Raises SweepError for what is none, and for values that an option

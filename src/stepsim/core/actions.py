@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from stepsim.base.axes import Group, ParallelAxis, Phase, Stream
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
@@ -46,7 +46,7 @@ class HostPart(IntEnum):
         return f"{self.option}_ps"
 
 
-HostTimes = tuple[int, ...]
+HostTimes = Numbers
 """Host time around an action in ps: a number for every `HostPart`."""
 NO_HOST: HostTimes = (0,) * len(HostPart)
 
@@ -74,7 +74,7 @@ class Task(Noun, kw_only=False):
     phase: Phase
     duration_ps: int = 0
     comm: int = -1
-    after: tuple[int, ...] = ()
+    after: Numbers = ()
     host_part: HostPart | None = None
     kernels: Kernels = NO_KERNELS
 
@@ -135,9 +135,9 @@ class _TaskListBuilder(Struct, kw_only=True):
     detached: Stream | None = None
     tasks: list[Task] = []
     _last: dict[Stream, tuple[int]] = {}
-    _launches: tuple[int, ...] = ()
+    _launches: Numbers = ()
 
-    def compute(self, item: StepItem, after: tuple[int, ...]) -> tuple[int, ...]:
+    def compute(self, item: StepItem, after: Numbers) -> Numbers:
         """Add an item's wait for the host, and its compute; returns what follows them.
 
         That is `after` itself where there is neither.
@@ -151,7 +151,7 @@ class _TaskListBuilder(Struct, kw_only=True):
         own = TaskKind.COMPUTE, Stream.COMPUTE, item.name, phase, work.compute_ps
         return self.add(after, *own, kernels=work.kernels)
 
-    def collectives(self, item: StepItem, after: tuple[int, ...]) -> tuple[int, ...]:
+    def collectives(self, item: StepItem, after: Numbers) -> Numbers:
         """Add an item's collectives one after the other; returns what follows them."""
         for op in item.work.comms:
             number = self.comms.number(op)
@@ -162,9 +162,7 @@ class _TaskListBuilder(Struct, kw_only=True):
                 after = self.add(after, *own, comm=number)
         return after
 
-    def host(
-        self, part: HostPart, phase: Phase, host: HostTimes, after: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def host(self, part: HostPart, phase: Phase, host: HostTimes, after: Numbers) -> Numbers:
         """Add a part of host time; returns what follows it, `after` itself if there is none."""
         if not host[part]:
             return after
@@ -172,13 +170,13 @@ class _TaskListBuilder(Struct, kw_only=True):
         own = TaskKind.HOST, Stream.COMPUTE, label, phase, host[part]
         return self.add(after, *own, host_part=part)
 
-    def launch(self, item: StepItem, host_ps: int, after: tuple[int, ...]) -> None:
+    def launch(self, item: StepItem, host_ps: int, after: Numbers) -> None:
         """Add the host's launches, which begin after `after`; `launched` waits for them."""
         if host_ps:
             own = TaskKind.HOST, Stream.HOST, item.name, item.phase, host_ps
             self._launches = self.add(self._begun(item, after), *own)
 
-    def launched(self, after: tuple[int, ...]) -> tuple[int, ...]:
+    def launched(self, after: Numbers) -> Numbers:
         """What kernels wait for that the host launches next: `after`, and its launches so far."""
         after, self._launches = tuple(sorted({*after, *self._launches})), ()
         return after
@@ -189,7 +187,7 @@ class _TaskListBuilder(Struct, kw_only=True):
             self.add((), TaskKind.COMPUTE, Stream.COMPUTE, label, phase)
         return TaskList(tasks=tuple(self.tasks))
 
-    def _begun(self, item: StepItem, after: tuple[int, ...]) -> tuple[int, ...]:
+    def _begun(self, item: StepItem, after: Numbers) -> Numbers:
         """What follows the beginning, which is on the compute stream unless detached."""
         if self.tasks or self.detached is not None:
             return after
@@ -197,14 +195,14 @@ class _TaskListBuilder(Struct, kw_only=True):
 
     def add(
         self,
-        after: tuple[int, ...],
+        after: Numbers,
         kind: TaskKind,
         stream: Stream,
         label: str,
         phase: Phase,
         duration_ps: int = 0,
         **more: Any,
-    ) -> tuple[int, ...]:
+    ) -> Numbers:
         """Add a task with such predecessors, and the fields of `Task`; returns what follows it."""
         queued = self._last.get(stream, ())
         if not after:
@@ -252,7 +250,7 @@ def backward_tasks(
     phase = Phase.INPUT_GRAD if input_grad else Phase.WEIGHT_GRAD
     after = builder.host(HostPart.HOST_OVERHEAD, phase, host, ())
     part = range(skipped, len(rows))
-    due: dict[int, tuple[int, ...]] = {}
+    due: dict[int, Numbers] = {}
     for i in reversed(part):
         row = rows[i]
         inputs, weighted = row.item(Phase.INPUT_GRAD), row.item(Phase.WEIGHT_GRAD)
@@ -266,7 +264,7 @@ def backward_tasks(
             if row.weights_first and weight_grad:
                 gradient = builder.compute(weighted, gradient)
             reduced = builder.collectives(inputs, gradient)
-        weights: tuple[int, ...] = ()
+        weights: Numbers = ()
         if weight_grad and not (row.weights_first and input_grad):
             waits = row.weights_last and (row.weight_grad.compute_ps or not row.backward_lag)
             beside = reduced if waits else gradient
@@ -290,7 +288,7 @@ def fused_tasks(forward: TaskList, backward: TaskList, comms: CommNumbers) -> Ta
     """
     builder = _TaskListBuilder(comms=comms)
     halves = (forward, backward)
-    place: dict[tuple[int, int], tuple[int, ...]] = {}
+    place: dict[tuple[int, int], Numbers] = {}
     for half, number in _turns(halves, comms):
         task = halves[half].tasks[number]
         after = tuple(i for earlier in task.after for i in place[half, earlier])
@@ -328,10 +326,8 @@ def _computed(task_list: TaskList) -> list[float]:
     return [each / (done[-1] or 1) for each in done]
 
 
-def _forward_rows(
-    builder: _TaskListBuilder, rows: Sequence[Row], after: tuple[int, ...]
-) -> tuple[int, ...]:
-    due: dict[int, tuple[int, ...]] = {}
+def _forward_rows(builder: _TaskListBuilder, rows: Sequence[Row], after: Numbers) -> Numbers:
+    due: dict[int, Numbers] = {}
     for i, row in enumerate(rows):
         item = row.item(Phase.FORWARD)
         after = builder.launched(after) if item.work.host_ps else after
@@ -412,7 +408,7 @@ class TaskLists(Struct, kw_only=True):
         Items run one after the other, each with its compute and collectives.
         """
         builder = _TaskListBuilder(comms=self.comms)
-        after: tuple[int, ...] = ()
+        after: Numbers = ()
         for item in items:
             begun = after
             after = builder.compute(item, after)

@@ -16,6 +16,7 @@ from simpy.events import EventPriority
 
 from stepsim.base.arrays import Ints, lists_of
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import Numbers
 from stepsim.base.units import MAX_INT64
 from stepsim.core.ends import TOO_LONG
 from stepsim.network.flights import Fabric, Transfer, TransferPhase
@@ -78,7 +79,7 @@ class _Run(Struct, kw_only=True):
 
     duration_ps: list[int]
     missing: list[int]
-    followers: list[tuple[int, ...]]
+    followers: list[Numbers]
     transfers: Mapping[int, Transfer]
     fabric: Fabric
     progress: OnProgress | None

@@ -29,7 +29,7 @@ from stepsim.base.arrays import (
 )
 from stepsim.base.axes import Group
 from stepsim.base.errors import SimulationError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, Values, replace
 from stepsim.base.units import MAX_INT64
 from stepsim.core.actions import Task, TaskList
 from stepsim.core.ends import TOO_LONG, ends, ordered_waits
@@ -381,7 +381,7 @@ def tasks_of(
     task, but for reductions: each of them may be waited for beside transfers of other kinds.
     """
     rows: list[TaskRow] = []
-    inside: list[tuple[int, ...]] = []
+    inside: list[Numbers] = []
     closing, sizes = [], []
     for look in program.looks:
         is_message = look.task_list < 0
@@ -451,9 +451,9 @@ def expanded(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small,
 def _laid_out(
     program: Program,
     sizes: Ints,
-    inside: Sequence[tuple[int, ...]],
+    inside: Sequence[Numbers],
     closing: Sequence[Sequence[int]],
-) -> dict[str, Any]:
+) -> Values:
     """Columns of tasks, of segments whose look k is `sizes[k]` of them.
 
     `inside` is what each waits for within its segment, row by row, `closing` are those that nothing

@@ -15,7 +15,17 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints, ints, median_place, rows_of
 from stepsim.base.axes import Stream
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
+from stepsim.base.structs import (
+    Bytes,
+    Count,
+    Document,
+    Entry,
+    Names,
+    Noun,
+    Numbers,
+    Picoseconds,
+    replace,
+)
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.profile.events import Events, Profile, combined, complete_ps, unknown
 from stepsim.measured.profile.kernel_classes import (
@@ -91,7 +101,7 @@ class Against(Document):
     source: str
     format: str
     step: int
-    ranks: tuple[int, ...]
+    ranks: Numbers
     predicted_step_ps: Picoseconds
     measured_step_ps: Picoseconds
     predicted_peak_bytes: Bytes | None = None
@@ -131,8 +141,8 @@ class Recording(Noun):
 
     phases: bool
     sides: bool
-    called: Mapping[tuple[int, ...], str]
-    groups: Mapping[tuple[str, tuple[int, ...]], str] | None
+    called: Mapping[Numbers, str]
+    groups: Mapping[tuple[str, Numbers], str] | None
     exchanged: str
 
 
@@ -155,7 +165,7 @@ def measured_step(profile: Profile) -> tuple[Profile, _Bounds, bool]:
     return profile.of_steps(profile.steps[middle]), bounds, bool(follows[middle])
 
 
-def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> tuple[int, ...]:
+def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> Numbers:
     """The simulated ranks that a recording's ranks are; raises PlanError for another job.
 
     They have the same numbers; where a recorded rank stands for several that share its stage and
@@ -255,7 +265,7 @@ def _recording_of(measured: Profile, predicted: Profile) -> Recording:
     )
 
 
-def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
+def _labels(profile: Profile) -> dict[tuple[str, Numbers], str]:
     """What groups are called that run collectives of a kind: `tp`, or `ep, dp` where both do."""
     events = profile.events
     used = np.flatnonzero(events.group != UNKNOWN)
@@ -267,7 +277,7 @@ def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
     return {key: ", ".join(names) for key, names in labels.items()}
 
 
-def _called(profile: Profile, works: KernelWorks) -> dict[tuple[int, ...], str]:
+def _called(profile: Profile, works: KernelWorks) -> dict[Numbers, str]:
     """What the simulated products of some sides are called."""
     pairs, _ = combined(works.number, profile.events.name)
     called = _names_by(
@@ -417,7 +427,7 @@ def _compute_key(work: KernelWork, phase: int, recording: Recording) -> _Key:
     return StepPart.COMPUTE, work.work.value, f"{sides} ({called})" if called else sides
 
 
-def _collective_key(name: str, ranks: tuple[int, ...], size: int, recording: Recording) -> _Key:
+def _collective_key(name: str, ranks: Numbers, size: int, recording: Recording) -> _Key:
     kind = kind_of(name)
     if kind == "send_recv" and recording.exchanged:
         kind = recording.exchanged

@@ -6,7 +6,7 @@ from enum import StrEnum
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.base.units import format_size_bytes
 from stepsim.core.timeline import Timeline
 from stepsim.documents.trace import Curves
@@ -56,7 +56,7 @@ class StagePeak(Noun):
     """
 
     parts: Mapping[str, int]
-    kept: tuple[int, ...]
+    kept: Numbers
     entry: int
 
     @property

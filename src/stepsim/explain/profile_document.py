@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from stepsim.base.structs import Count, Document, Names, Share, Timed
+from stepsim.base.structs import Count, Document, Names, Numbers, Share, Timed
 from stepsim.explain.path import PathPart, critical_parts
 from stepsim.explain.replayed import ReplayedPart, replayed_kinds, replayed_ranks
 from stepsim.explain.shares import Slowdown, WorkerEntry, rank_shares
@@ -24,7 +24,7 @@ class ProfileDocument(Document, Timed):
     slowdown_by_stage: tuple[Slowdown, ...]
     slowdown_by_replica: tuple[Slowdown, ...]
     slowdown_by_kind: dict[str, Slowdown]
-    slowest_ranks: tuple[int, ...]
+    slowest_ranks: Numbers
     last_stage_share: Share
     slowest_share: Share
     steps: tuple[ReplayedStep, ...]

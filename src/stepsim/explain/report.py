@@ -4,7 +4,7 @@ Findings say what a step's input can hardly mean, and what it is worth in step t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
@@ -21,9 +21,11 @@ from stepsim.base.structs import (
     Entry,
     Names,
     Noun,
+    Numbers,
     Picoseconds,
     Seconds,
     Share,
+    Values,
     json_text,
 )
 from stepsim.network.fold import Actors
@@ -242,7 +244,7 @@ class Report(Document):
         return next((u for u in self.comms if (u.group, u.kind, u.size_bytes) == key), None)
 
     @classmethod
-    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+    def from_plain(cls, raw: Values, place: str) -> Self:
         """As for every document; the parts must add up, and stages and links have own places."""
         found = super().from_plain(raw, place)
         _check(found, place)
@@ -282,7 +284,7 @@ class Classed(Entry):
     """
 
     of: tuple[Count, ...]
-    classes: dict[str, tuple[int | str | tuple[int, ...] | None, ...]]
+    classes: dict[str, tuple[int | str | Numbers | None, ...]]
 
     def __post_init__(self) -> None:
         used, sizes = {*self.of}, {len(column) for column in self.classes.values()}

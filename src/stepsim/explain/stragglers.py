@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints, bins, places_by, rows_of
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Noun, Share, Timed
+from stepsim.base.structs import Noun, Numbers, Share, Timed
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
@@ -54,7 +54,7 @@ class Stragglers(Noun, eq=False):
     by_replica: tuple[float, ...]
     by_kind: dict[str, float]
     by_rank: tuple[float, ...]
-    slowest: tuple[int, ...]
+    slowest: Numbers
     last_stage_share: float
     slowest_share: float
 

@@ -1,10 +1,10 @@
 """Steps drawn of every scenario of a grid."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Entry
+from stepsim.base.structs import Entry, Values
 from stepsim.files.axes import Grid
 
 _Entry = TypeVar("_Entry", bound=Entry)
@@ -13,7 +13,7 @@ _Entry = TypeVar("_Entry", bound=Entry)
 def sample_sweep(
     grid: Grid,
     entry: type[_Entry],
-    find: Callable[[int], dict[str, Any]],
+    find: Callable[[int], Values],
     progress: Callable[[int, int, int], None] | None,
 ) -> tuple[_Entry, ...]:
     """An entry for each scenario: its settings, with the numbers that are found, or why it fails.

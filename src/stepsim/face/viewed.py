@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document, Names
+from stepsim.base.structs import Document, Names, Values
 from stepsim.base.writing import write_whole
 from stepsim.documents.table import Shown
 from stepsim.show.figures.style import FigureStyle
@@ -63,9 +63,9 @@ class Viewed:
         """The whole result as JSON, as the command's `--json` writes it."""
         return self._document().to_json().decode()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         """The whole result as plain dictionaries, lists, numbers and texts: what `to_json` says."""
-        plain: dict[str, Any] = msgspec.json.decode(self.to_json())
+        plain: Values = msgspec.json.decode(self.to_json())
         return plain
 
     def write_json(self, path: str | Path) -> None:

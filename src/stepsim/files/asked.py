@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Union, cast
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, Values, replace
 from stepsim.base.units import Value
 from stepsim.files.expert_counts import is_expert_counts, read_expert_counts, read_expert_load
 from stepsim.files.load import (
@@ -58,7 +58,7 @@ def read_options(
     Raises PlanError naming the option at fault, and the errors of the files' readers.
     """
     notes: list[str] = []
-    fields: dict[str, Any] = {}
+    fields: Values = {}
     given = _given(typed)
     for name, value in given.items():
         option = OPTIONS[name]
@@ -104,7 +104,7 @@ def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepO
 
     Names of anything else are passed over.
     """
-    fields: dict[str, Any] = {}
+    fields: Values = {}
     for name, value in values.items():
         if name in OPTIONS:
             option = OPTIONS[name]

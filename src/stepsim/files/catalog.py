@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import (
@@ -14,6 +13,7 @@ from stepsim.base.structs import (
     Entry,
     Names,
     Share,
+    Values,
     shipped,
 )
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
@@ -112,7 +112,7 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
         raise PlanError(
             f"kind is {kind!r}{question(kind, names)}: expected one of {', '.join(names)}"
         )
-    found: dict[str, Any] = dict.fromkeys(names)
+    found: Values = dict.fromkeys(names)
     for each in [kind] if kind else names:
         found[each] = tuple(map(_ENTRIES.get(each, partial(_named, each)), names[each]))
     return CatalogDocument(**found)

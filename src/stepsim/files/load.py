@@ -25,7 +25,7 @@ from stepsim.base.errors import (
     one_line,
     within,
 )
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
@@ -315,7 +315,7 @@ def _name_of(path: Path) -> str:
     return path.absolute().parent.name if path.name == _CONFIG else stem
 
 
-def _json(path: Path, text: str) -> dict[str, Any]:
+def _json(path: Path, text: str) -> Values:
     """Plain data; `Infinity` counts, which configurations have and JSON has not."""
     import json
 
@@ -328,7 +328,7 @@ def _json(path: Path, text: str) -> dict[str, Any]:
     return values
 
 
-def _toml(path: Path, text: str) -> dict[str, Any]:
+def _toml(path: Path, text: str) -> Values:
     values = toml_values(path, text, WorkloadError)
     base = values.pop(_BASE, None)
     if base is None:

@@ -5,10 +5,10 @@ from collections import defaultdict
 from enum import StrEnum
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value, member
-from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.structs import Names, Noun, Values, replace, shipped
 from stepsim.files.accelerators import names_of_files, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
@@ -270,14 +270,14 @@ class _Row(defaultdict[str, str]):
             raise TraceError(bad_value("run", "n_gpus", npus, expected))
         return dp
 
-    def _usual(self, framework: Framework, architecture: Architecture) -> dict[str, Any]:
+    def _usual(self, framework: Framework, architecture: Architecture) -> Values:
         """How tokens reach experts and what graphs hold in the release, if the source is silent."""
         if not architecture.is_sparse or not self._noted("unprinted"):
             return {}
         device = read_device(self["gpu"])
         precision, release = self._member("precision", Precision), self._named("release")
         job = framework.of_job(device.name, precision, sparse=True, release=release)
-        usual: dict[str, Any] = dict(job.defaults_on(device.name, sparse=True, precision=precision))
+        usual: Values = dict(job.defaults_on(device.name, sparse=True, precision=precision))
         recipe = self._recipe()
         if recipe and recipe.dispatch:
             usual["dispatch"] = recipe.dispatch

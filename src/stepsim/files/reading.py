@@ -23,7 +23,7 @@ import msgspec
 
 from stepsim.base.errors import StepsimError, TopologyError, UnitError, bad_value
 from stepsim.base.process import remembered
-from stepsim.base.structs import Document, noun_of
+from stepsim.base.structs import Document, Values, noun_of
 from stepsim.base.units import plain_number
 from stepsim.base.writing import text_of_cell
 
@@ -124,7 +124,7 @@ def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what
     return noun_of(str(path), raw, schema, error)
 
 
-def toml_values(path: Path, text: str, error: type[StepsimError]) -> dict[str, Any]:
+def toml_values(path: Path, text: str, error: type[StepsimError]) -> Values:
     """Plain data of the text of a TOML file; raises `error` naming it."""
     try:
         return tomllib.loads(text)

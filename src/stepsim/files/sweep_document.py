@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from msgspec import Meta
 
@@ -16,6 +16,7 @@ from stepsim.base.structs import (
     Names,
     Picoseconds,
     Share,
+    Values,
 )
 from stepsim.base.writing import check_suffix, csv_lines, whole_file
 from stepsim.files.reading import parquet_library
@@ -78,7 +79,7 @@ def _swept(table: SweepTable) -> Iterator[_SweptEntry]:
     parts = table.part_columns
     for columns in table.pieces(texts=True):
         for row in zip(*columns, strict=True):
-            own: dict[str, Any] = dict(zip(table.header, row, strict=True))
+            own: Values = dict(zip(table.header, row, strict=True))
             own["fits"] = None if own["fits"] is None else bool(own["fits"])
             settings = {axis.name: own.pop(axis.column) for axis in table.axes}
             times = {part.removesuffix("_ps"): own.pop(part) for part in parts}

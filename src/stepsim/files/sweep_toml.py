@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from stepsim.base.errors import SweepError, bad_value
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Values, replace
 from stepsim.files.load import beside
 from stepsim.files.reading import read_toml
 
@@ -74,7 +74,7 @@ def read_sweep(path: Path) -> SweepFile:
     )
 
 
-def _axes(path: Path, table: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _axes(path: Path, table: Values, prefix: str = "") -> dict[str, str]:
     """Axes by full names: `fabric.bandwidth = ...` is a table in TOML."""
     axes: dict[str, str] = {}
     for name, value in table.items():

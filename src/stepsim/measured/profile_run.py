@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from stepsim.base.arrays import Ints, among, bins, distinct, ints, median_place, places_by, rows_of
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks
 from stepsim.measured.profile.actions import pipeline_actions
 from stepsim.measured.profile.busy import Busy
@@ -139,7 +139,7 @@ def _following(step: Profile, busy: Sequence[Busy]) -> tuple[Events, list[str]]:
     of_stage = {stage: {idle: 0} for stage in step.stages}
     for rank, named in zip(step.ranks, others, strict=True):
         of_stage[rank.stage or 0] |= dict.fromkeys(named.values(), 0)
-    rows, labels = list[tuple[int, ...]](), list[str]()
+    rows, labels = list[Numbers](), list[str]()
     for place, (each, rank, named) in enumerate(zip(busy, step.ranks, others, strict=True)):
         group = {name: int(events.group[i]) for i, name in reversed([*named.items()])}
         begin = int(each.end_ps[-1])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.axes import Group
 from stepsim.base.errors import TraceError, within
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.run.spans import ColumnTable
 from stepsim.workload.plan import Plan
 
@@ -129,12 +129,12 @@ def times_hash(*columns: Ints | NDArray[np.int8]) -> str:
 _GROUPS = {OpKind.DP_ALLREDUCE: Group.DP, OpKind.EP_DP_ALLREDUCE: Group.DP_EP}
 
 
-def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
+def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[Numbers]:
     """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them."""
     return groups_on(degrees, _GROUPS[kind], stage) if kind in _GROUPS else []
 
 
-def groups_on(degrees: Degrees, group: Group, stage: int) -> list[tuple[int, ...]]:
+def groups_on(degrees: Degrees, group: Group, stage: int) -> list[Numbers]:
     """Groups of ranks of a kind on a stage, in Megatron's order; none where degrees tell none."""
     width, tp, ep = degrees.stage_ranks, degrees.tp or 1, degrees.ep
     if group is Group.DP:

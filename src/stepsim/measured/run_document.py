@@ -6,7 +6,7 @@ from msgspec import field
 from msgspec.structs import asdict
 
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Bytes, Document, Names, Share, Timed
+from stepsim.base.structs import Bytes, Document, Names, Numbers, Share, Timed
 from stepsim.measured.clocks import Clocks
 from stepsim.measured.run import Degrees
 from stepsim.measured.step_log import LeafLog, LeafStage
@@ -17,7 +17,7 @@ class _TracedStageEntry(Timed):
     """A stage with traces."""
 
     stage: int
-    ranks: tuple[int, ...]
+    ranks: Numbers
     wait_ps: InSeconds
     operations: tuple[OperationTimes, ...]
 
@@ -34,7 +34,7 @@ class _StepOpEntry(Timed):
     stage: int
     label: str = field(name="operation")
     size_bytes: Bytes
-    group: tuple[int, ...]
+    group: Numbers
     duration_ps: InSeconds
     times_ps: tuple[InSeconds, ...] = field(name="groups_s")
     wait_ps: InSeconds

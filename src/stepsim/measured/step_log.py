@@ -19,7 +19,7 @@ from msgspec import field
 
 from stepsim.base.errors import TraceError
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Count, Entry, Names, Noun, Share, Timed
+from stepsim.base.structs import Count, Entry, Names, Noun, Numbers, Share, Timed
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.workload.plan import Plan
 
@@ -62,7 +62,7 @@ class StepLog(Noun):
 
     source: str
     form: str
-    numbers: tuple[int, ...]
+    numbers: Numbers
     unit: StepUnit = StepUnit.SECONDS
     values: tuple[float, ...]
     tflops: tuple[float, ...] = ()
@@ -80,17 +80,17 @@ class StepLog(Noun):
         )
 
     @property
-    def steady(self) -> tuple[int, ...]:
+    def steady(self) -> Numbers:
         """Places of the lines that tell what a step takes once the job runs steadily."""
         return steady_places(self.values)
 
     @property
-    def warm_up(self) -> tuple[int, ...]:
+    def warm_up(self) -> Numbers:
         """Numbers of the steps before those lines."""
         return self.numbers[: self.steady[0]]
 
     @property
-    def out_of_line(self) -> tuple[int, ...]:
+    def out_of_line(self) -> Numbers:
         """Numbers of later steps that do not count."""
         counted = {*self.warm_up, *(self.numbers[place] for place in self.steady)}
         return tuple(number for number in self.numbers if number not in counted)
@@ -222,7 +222,7 @@ class LeafLog(StepLog):
         return round(median(abs(each - middle) for each in self.kept) * PS_PER_S)
 
 
-def steady_places(values: tuple[float, ...]) -> tuple[int, ...]:
+def steady_places(values: tuple[float, ...]) -> Numbers:
     """Places of the values that count; one alone counts."""
     if len(values) == 1:
         return (0,)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.run import OpKind, gradient_groups
 from stepsim.measured.run_profile import after_pipeline
@@ -25,9 +25,9 @@ class StepOp(Noun):
     kind: OpKind
     label: str
     size_bytes: int
-    times_ps: tuple[int, ...]
+    times_ps: Numbers
     wait_ps: int
-    group: tuple[int, ...]
+    group: Numbers
 
     @property
     def duration_ps(self) -> int:
@@ -105,7 +105,7 @@ def step_ops(run: Profile, stage: int, ranks: Sequence[int]) -> Iterator[StepOp]
         )
 
 
-def _recorded_group(run: Profile, place: int) -> tuple[int, ...]:
+def _recorded_group(run: Profile, place: int) -> Numbers:
     """The ranks of a collective known by its label; none where the profile does not list them."""
     group = int(run.events.group[place])
     if run.events.name[place] != OpKind.COLLECTIVE or group < 0:

@@ -8,7 +8,7 @@ import numpy as np
 from stepsim.base.arrays import Bools, Ints, places_by, whole_totals
 from stepsim.base.axes import Group
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Names, Noun, Timed, replace
+from stepsim.base.structs import Names, Noun, Numbers, Timed, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.profile.events import Events, Following, Profile
 from stepsim.measured.recognise import recognise
@@ -50,7 +50,7 @@ class OperationTimes(Timed):
         cls,
         kind: OpKind,
         durations_ps: Ints,
-        by_microbatch_ps: tuple[int, ...] = (),
+        by_microbatch_ps: Numbers = (),
         collectives_ps: int = 0,
     ) -> Self:
         """Some durations of operations of a kind."""
@@ -75,7 +75,7 @@ class StageTimes(Noun, eq=False):
     """
 
     stage: int
-    ranks: tuple[int, ...]
+    ranks: Numbers
     work: dict[OpKind, OperationTimes]
     wait_ps: int
     chunks: tuple[dict[OpKind, OperationTimes], ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from stepsim.base.arrays import Floats, Ints, Summand, distinct, first_largest, ints
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Noun, Picoseconds
+from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Noun, Numbers, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,
@@ -70,7 +70,7 @@ class CollectiveDocument(Document):
 
     topology: str
     kind: str
-    ranks: tuple[int, ...]
+    ranks: Numbers
     algorithms: tuple[AlgorithmEntry, ...]
 
 
@@ -120,7 +120,7 @@ def probe_algorithms(
     return able_algorithms(kind, topology.layout(members_of(topology, ranks)))
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
+def parse_sizes(text: str) -> Numbers:
     """Bytes in `64MiB`, or in a range such as `8..1GiB:x2`: first, last, factor (2 if left out).
 
     A number without a unit is bytes. Raises PlanError or UnitError.
@@ -143,7 +143,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def parse_ranks(text: str) -> tuple[int, ...]:
+def parse_ranks(text: str) -> Numbers:
     """Ranks in `0-7,16`; raises PlanError."""
     ranks: list[int] = []
     for part in text.split(","):

@@ -8,11 +8,10 @@ group crosses a block's edge that need not. Of 72 it takes 64 where groups are 8
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import lcm
-from typing import Any
 
 from stepsim.base.axes import Group, RankOrder
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, Values, replace
 from stepsim.base.units import npu_word
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement
@@ -154,7 +153,7 @@ def whole_degrees(
     """
     degree, name = plan.group_size(group), SIZES_OF_GROUPS[group]
     for smaller in (each for each in range(degree - 1, 0, -1) if degree % each == 0):
-        changed: dict[str, Any] = {name: smaller}
+        changed: Values = {name: smaller}
         if group in (Group.TP, Group.CP):
             changed["dp"] = plan.dp * degree // smaller
         with suppress(PlanError):

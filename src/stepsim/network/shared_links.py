@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, whole_totals
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import GroupKind, PhasePrice, Prices, Use
 from stepsim.workload.plan import Ranks
@@ -126,7 +126,7 @@ class SiteColours(Noun):
     link: Ranks
 
     @property
-    def count(self) -> tuple[int, ...]:
+    def count(self) -> Numbers:
         """How many distinct ones there are of each."""
         return tuple(len(distinct(each)) for each in astuple(self))
 

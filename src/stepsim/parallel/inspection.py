@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from stepsim.base.axes import CollectiveKind, Group, Phase
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Names, Noun, Numbers
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
 from stepsim.workload.plan import Plan
@@ -30,7 +30,7 @@ class Inspection(Noun):
 
     workload: Workload
     plan: Plan
-    layers_per_stage: tuple[int, ...]
+    layers_per_stage: Numbers
     pp_comm_bytes: int
     compute_ps: dict[Phase, int]
     traffic: tuple[_Traffic, ...]
@@ -63,7 +63,7 @@ def inspect_workload(workload: Workload, plan: Plan, warnings: Iterable[str] = (
     )
 
 
-def _layers_per_stage(workload: Workload, stages: Stages) -> tuple[int, ...]:
+def _layers_per_stage(workload: Workload, stages: Stages) -> Numbers:
     """Layers of each stage in the first block, counted by their first rows."""
     starts = {id(layer[0]) for layer in workload.microbatches[0].layers}
     return tuple(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.axes import ParallelAxis, Phase
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, Numbers, replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement, PlacementKind
 from stepsim.workload.plan import Plan
@@ -78,7 +78,7 @@ def split_stages(
             for block, own in zip(workload.microbatches, layers, strict=True)
         ]
     works: list[StageWork] = []
-    known: dict[tuple[int, ...], Rows] = {}  # what is the same as before is the object of before
+    known: dict[Numbers, Rows] = {}  # what is the same as before is the object of before
     items: dict[tuple[int, int], tuple[StepItem, ...]] = {}
     own: Iterable[StepItem]
     for rank in range(pp):

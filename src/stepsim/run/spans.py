@@ -15,7 +15,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, among
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, Values, replace
 from stepsim.parallel.schedules import ActionKind, OrderEntry
 from stepsim.parallel.schedules.base import Order
 
@@ -39,7 +39,7 @@ class NodeWaits(Noun, eq=False, dict=True):
 
     after: Lists
     levels: Small | None = None
-    results: tuple[int, ...] | None = None
+    results: Numbers | None = None
     views: tuple[tuple[EndView | None, ...], ...] | None = None
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class NodeWaits(Noun, eq=False, dict=True):
         return len(self) if self.levels is None else int(self.levels[-1])
 
     @cached_property
-    def lists(self) -> list[tuple[int, ...]]:
+    def lists(self) -> list[Numbers]:
         """What every node waits for, in Python's numbers."""
         return self.after.tolist()
 
@@ -63,7 +63,7 @@ class NodeWaits(Noun, eq=False, dict=True):
         return last
 
     @cached_property
-    def over_after(self) -> list[tuple[int, ...]]:
+    def over_after(self) -> list[Numbers]:
         """For every node those that nothing later waits for, and that are no results."""
         last_use = list(range(len(self)))
         for node, before in enumerate(self.lists):
@@ -118,7 +118,7 @@ class ColumnTable(Noun, eq=False):
         if len(set(lengths.values())) > 1:
             raise TraceError(f"columns have different lengths: {lengths}")
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> Values:
         """The columns by their names."""
         every = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: column for name, column in every if isinstance(column, np.ndarray)}

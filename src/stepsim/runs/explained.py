@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import Count, Document, Names, Seconds, Share, replace
+from stepsim.base.structs import Count, Document, Names, Numbers, Seconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.report import Report
 from stepsim.files.asked import StepInputs, read_inputs
@@ -80,8 +80,8 @@ class LogExplanation(Document):
     measured_tflops: float | None
     predicted_tflops: float | None
     steps: Count
-    warm_up: tuple[int, ...]
-    out_of_line: tuple[int, ...]
+    warm_up: Numbers
+    out_of_line: Numbers
     suspects: tuple[LogSuspect, ...]
     without_worth: Names
     warnings: Annotated[Names, Meta(description="what was assumed")]

@@ -6,12 +6,11 @@ of that is one factor, however the kernels were fused or split.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from stepsim.base.arrays import bins, places_by
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError, TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Values, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import AgainstRow, StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
@@ -76,7 +75,7 @@ class TracedStep(Noun):
         return self.held.simulated.plan
 
     @property
-    def machine(self) -> dict[str, Any]:
+    def machine(self) -> Values:
         """What the job ran on, by name: rates of kernels belong to it."""
         return {
             "device": self.setup.device.name,

@@ -12,7 +12,7 @@ from math import log, sqrt
 from typing import Any
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Entry, Noun, Seconds, Share, replace, shipped
+from stepsim.base.structs import Entry, Noun, Seconds, Share, Values, replace, shipped
 from stepsim.base.units import PS_PER_S
 from stepsim.files.asked import StepInputs
 from stepsim.files.load import with_numbers
@@ -121,7 +121,7 @@ class _Sized(Noun, kw_only=False):
     """A kind of suspects with a size, what one changes, and the largest if not the kind's."""
 
     name: str
-    change: Callable[[float], dict[str, Any]]
+    change: Callable[[float], Values]
     largest: float = 0.0
 
 
@@ -323,12 +323,12 @@ def _of_pipeline(plan: Plan) -> Iterator[_Change]:
         yield _other(plan, "dispatch", other, "dispatch")
 
 
-def _typed(option: str, text: str, size: float) -> dict[str, Any]:
+def _typed(option: str, text: str, size: float) -> Values:
     """An option of a size as people type it."""
     return {"options": {option: OPTIONS[option].of(text.format(size))}}
 
 
-def _slow_link(link: LinkClass, size: float) -> dict[str, Any]:
+def _slow_link(link: LinkClass, size: float) -> Values:
     """Links that carry a share of their bandwidth."""
     carried = link.bandwidth / size
     return {
@@ -338,7 +338,7 @@ def _slow_link(link: LinkClass, size: float) -> dict[str, Any]:
     }
 
 
-def _late_host(framework: Framework, size: float) -> dict[str, Any]:
+def _late_host(framework: Framework, size: float) -> Values:
     """A framework whose host launches layers more slowly."""
     slowed = replace(
         framework,
@@ -348,7 +348,7 @@ def _late_host(framework: Framework, size: float) -> dict[str, Any]:
     return {"options": {"framework": slowed}}
 
 
-def _late_data(step_s: float, microbatches: int, size: float) -> dict[str, Any]:
+def _late_data(step_s: float, microbatches: int, size: float) -> Values:
     """A step whose data come late, by a share of the predicted step."""
     late = (size - 1) * step_s
     options = {"get_batch_ps": round(late * PS_PER_S / microbatches)}

@@ -18,7 +18,17 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import InSeconds
-from stepsim.base.structs import Document, Entry, Names, Noun, Share, Timed, json_text, replace
+from stepsim.base.structs import (
+    Document,
+    Entry,
+    Names,
+    Noun,
+    Numbers,
+    Share,
+    Timed,
+    json_text,
+    replace,
+)
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.explain.report import Report
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
@@ -120,7 +130,7 @@ class RunEntry(Entry):
     durations: str
     calibrated_from: Names
     calibrated_on_itself: bool
-    inferred: tuple[int, ...] = field(name="inferred_stages")
+    inferred: Numbers = field(name="inferred_stages")
     pipeline: TimeEntry
     step: TimeEntry
     predicted: tuple[TimeEntry, ...]

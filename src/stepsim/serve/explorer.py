@@ -15,7 +15,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, StepsimError, errors_at, one_line
 from stepsim.base.option import Option
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Values, shipped
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.timeline import Timeline
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -101,7 +101,7 @@ class Explorer(Struct, kw_only=True):
 
     def choices(self) -> Plain:
         """What a page needs once: names, controls, colours."""
-        library, first = self.library, shipped(__file__, "first.toml", dict[str, Any])
+        library, first = self.library, shipped(__file__, "first.toml", Values)
         machines = {name: read_device(name).topology for name in device_names()}
         given = next(iter(library.works), None)  # else a page opens with a job that fits
         return {

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.structs import Values
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
 from stepsim.files.asked import StepInputs, read_options
@@ -73,7 +74,7 @@ def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[Plain]
     for words, change in _other_jobs(job, fits=fits):
         try:
             typed, _ = read_options({name: text or None for name, text in change.items()})
-            named: dict[str, Any] = {name: getattr(typed, name) for name in change}
+            named: Values = {name: getattr(typed, name) for name in change}
             ready = prepare(job.asking(**named), known=known, quick=True)
             other_ps = ready.step_time_ps()
         except StepsimError:

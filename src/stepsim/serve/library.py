@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any
 
 from msgspec import Struct, field
 
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.explain.report import ResultDocument
 from stepsim.files.load import (
     is_model,
@@ -155,7 +154,7 @@ class NamedNouns(Struct, kw_only=True):
         self.files[name] = name_or_path
         return name
 
-    def _add(self, shelf: dict[str, Any], noun: object, called: str) -> str:
+    def _add(self, shelf: Values, noun: object, called: str) -> str:
         with self._lock:
             taken = [*self.works, *self.topologies, *topology_names()]
             stem, dot, suffix = called.rpartition(".")

@@ -5,13 +5,12 @@ matplotlib is imported only for more series than there are chosen colours.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.axes import ParallelAxis, Part
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Values, shipped
 from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 
 Tint = tuple[str, str]
@@ -19,7 +18,7 @@ Tint = tuple[str, str]
 
 
 # looks are a name in words, and a tint
-_COLOURS = shipped(__file__, "colours.toml", dict[str, Any])
+_COLOURS = shipped(__file__, "colours.toml", Values)
 PALETTE: Sequence[str] = _COLOURS["series"]
 """Colours of series, which readers with any colour blindness can tell apart."""
 _MARKERS = "osD^vPX*<>"

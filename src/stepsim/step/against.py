@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.explain.against import (
     Against,
     AgainstRow,
@@ -98,7 +98,7 @@ def doubts(rows: Sequence[AgainstRow], steps: tuple[int, int], source: str) -> I
         )
 
 
-def _notes(recorded: Profile, npus: int, ranks: tuple[int, ...]) -> list[str]:
+def _notes(recorded: Profile, npus: int, ranks: Numbers) -> list[str]:
     """What the recording lacks, and what is compared instead."""
     events, notes = recorded.events, list(recorded.warnings)
     if len(ranks) < npus and recorded.world is None:

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
-from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
+from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, Values, replace
 from stepsim.explain.report import Report
 from stepsim.files.asked import StepInputs
 from stepsim.parallel.inspection import inspect_workload
@@ -175,7 +175,7 @@ class ComparisonDocument(Document):
         )
 
     @classmethod
-    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+    def from_plain(cls, raw: Values, place: str) -> Self:
         """As for every document; raises StepsimError unless a candidate has run."""
         found = raw.get("candidates")
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arrays import Bools
 from stepsim.base.errors import StepsimError, TopologyError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, Values, replace
 from stepsim.files.asked import StepInputs
 from stepsim.options import OPTIONS
 from stepsim.step.model_plan import (
@@ -65,7 +65,7 @@ _RUNS, _ACTIONS = 5, 40_000
 _PLAIN = {name: OPTIONS[name].default for name in ("overlap_cost", "contention", "engine")}
 
 
-def choose_plan(asked: "PlanAsked") -> tuple[dict[str, Any], list[str]]:
+def choose_plan(asked: "PlanAsked") -> tuple[Values, list[str]]:
     """Options of the plan that is taken where the options say none, and a sentence about it.
 
     That is the fastest that fits, by the estimate of a search and runs of a few, of those with at
@@ -128,7 +128,7 @@ class PlanAsked(StepInputs):
         """Whether the options say a degree."""
         return any(getattr(self.options, name) is not None for name in DEGREES)
 
-    def taken(self, plan: Plan, why: str) -> tuple[dict[str, Any], list[str]]:
+    def taken(self, plan: Plan, why: str) -> tuple[Values, list[str]]:
         """Options of a plan by their fields, and a sentence with the flags that pin it."""
         chosen = self.options_of(plan)
         usual = [n for n in ("cp", "ep") if getattr(plan, n) == 1]
@@ -141,7 +141,7 @@ class PlanAsked(StepInputs):
             "searches properly)"
         ]
 
-    def options_of(self, plan: Plan) -> dict[str, Any]:
+    def options_of(self, plan: Plan) -> Values:
         """What makes a plan of the options, by their fields: what these do not say."""
         options, run = self.options, step_options_of(plan, self.options)
         chosen = {name: getattr(run, name) for name in _CHOSEN if getattr(options, name) is None}
@@ -194,7 +194,7 @@ class PlanAsked(StepInputs):
         """The first plan of each kind and microbatch size that the framework runs."""
         from stepsim.files.models.launch import refused_by
 
-        known: set[tuple[int, ...]] = set()
+        known: set[Numbers] = set()
         uneven = self.options.expert_load not in (None, ExpertSkew(1))
         for plan in plans:
             kind = *plan_kind(plan), plan.microbatch_size

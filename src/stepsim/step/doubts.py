@@ -7,10 +7,9 @@ sources worse (docs/decisions/0084). So an answer says what it leaves out.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.base.units import format_time_ps
 from stepsim.explain.report import Finding, Report, by_weight
 from stepsim.files.asked import StepInputs
@@ -94,7 +93,7 @@ def _without_crossing(ready: PreparedStep, crossing: Crossing) -> Iterator[tuple
     degrees = whole_degrees(ready.job.asked.topology, plan, crossing.placement, group)
     for degree in degrees if ready.job.setup else ():
         words = " ".join(OPTIONS[name].words(str(degree), short=True))
-        changed: dict[str, Any] = {name: degree}
+        changed: Values = {name: degree}
         yield f", with {words} they fit in one", replace(same, **changed)
 
 

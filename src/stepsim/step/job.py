@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from stepsim.base.axes import EpLayout, Group, ParallelAxis, RankOrder
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, within
 from stepsim.base.option import Panel
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, Values, replace
 from stepsim.files.asked import StepInputs
 from stepsim.network.collectives import parse_algorithms
 from stepsim.network.prices import Known, Prices
@@ -121,7 +121,7 @@ def job_of(asked: StepInputs, known: dict[Any, Any] | None = None) -> Job:
     return replace(job, notes=(*job.notes, *idle))
 
 
-def held_degrees(asked: StepInputs, **more: Any) -> tuple[dict[str, Any], list[str]]:
+def held_degrees(asked: StepInputs, **more: Any) -> tuple[Values, list[str]]:
     """Options of the plan that a model's step takes where none of its degrees is given, and a note.
 
     Steps that are compared are held to one plan by it; `more` are fields of
@@ -208,7 +208,7 @@ def plan_of_workload(
         raise PlanError(f"{size} NPUs ({origin}): not divisible by {shown}")
     if expert_tp is None:
         _check_experts(degrees, size // degrees["pp"])
-    chosen: dict[str, Any] = {axis: degree for axis, degree in degrees.items() if axis != "fsdp"}
+    chosen: Values = {axis: degree for axis, degree in degrees.items() if axis != "fsdp"}
     if degrees["fsdp"] > 1:
         chosen |= {"zero": 3, "shard_ranks": degrees["fsdp"]}
     plan = Plan(
@@ -325,7 +325,7 @@ def for_schedule(options: StepOptions, schedule: str | Schedule) -> StepOptions:
     1F1B has one chunk where nobody says more.
     """
     known = options_of(schedule) if isinstance(schedule, str) else []
-    cleared: dict[str, Any] = {
+    cleared: Values = {
         option.field: None
         for option in options.changed()
         if option.name in SCHEDULE_OPTIONS and option.name not in known

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.files.asked import StepInputs
 from stepsim.network.collectives import Algorithm
 from stepsim.network.placement import place
@@ -225,7 +225,7 @@ def as_jobs_run(options: StepOptions, setup: StepModel) -> tuple[StepOptions, Ma
     )
     if not options.sequence_parallel and "tp_comm_overlap" in known:
         known = known | {"tp_comm_overlap": False}
-    unsaid: dict[str, Any] = {
+    unsaid: Values = {
         name: value for name, value in known.items() if getattr(options, name) is None
     }
     return replace(options, **unsaid), unsaid
@@ -265,7 +265,7 @@ def _as_asked(options: StepOptions, default_npus: int) -> tuple[Plan, list[str]]
     return plan, notes
 
 
-def plan_fields(options: StepOptions) -> dict[str, Any]:
+def plan_fields(options: StepOptions) -> Values:
     """Fields of a plan that options say; none that follow from several of them."""
     found = {name: value for name in _NAMED if (value := getattr(options, name)) is not None}
     sequence = options.sequence or DEFAULT_SEQUENCE

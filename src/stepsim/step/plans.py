@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, rows_of
 from stepsim.base.errors import PlanError, member, within
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, Values, replace
 from stepsim.files.asked import StepInputs
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
@@ -45,7 +45,7 @@ SEARCHED = (*_COUNTS, "recompute", "zero", "schedule", *HOW_RUN)
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
 """What people call some of them."""
 
-_Fields = dict[str, Any]
+_Fields = Values
 # How far a plan comes that is none, and what stands in its way.
 _Obstacle = tuple[tuple[int, int], str]
 _Found = Iterator[_Fields | _Obstacle]
@@ -76,7 +76,7 @@ class PlanSpace(Noun):
     """
 
     setup: StepModel
-    npus: tuple[int, ...]
+    npus: Numbers
     base: StepOptions
     asked: StepInputs
     fixed: Mapping[str, tuple[Any, ...]] = {}
@@ -232,7 +232,7 @@ class PlanSpace(Noun):
             for run in product(*tried):
                 yield {"ep": ep, "expert_tp": expert_tp, **dict(zip(HOW_RUN, run, strict=True))}
 
-    def _free(self, name: str, whole: int) -> tuple[int, ...]:
+    def _free(self, name: str, whole: int) -> Numbers:
         """Values of a degree: what was fixed, else what can divide."""
         if name in self.fixed:
             return self.fixed[name]
@@ -303,7 +303,7 @@ def make_space(
     )
 
 
-def powers(most: int) -> tuple[int, ...]:
+def powers(most: int) -> Numbers:
     """Powers of two up to a number."""
     return tuple(1 << i for i in range(most.bit_length()))
 
@@ -475,7 +475,7 @@ def handicap(plan: Plan) -> float:
     return 1 / (1 - KNOWN_APART) if uneven else 1.0
 
 
-def plan_kind(plan: Plan) -> tuple[int, ...]:
+def plan_kind(plan: Plan) -> Numbers:
     """Plans of one kind differ in microbatch size, chunks, layout and recomputation only."""
     p = plan
     return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero

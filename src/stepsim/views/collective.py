@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stepsim.base.structs import unbounded
+from stepsim.base.structs import Values, unbounded
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.documents.table import Column, Shown, Table, paths, table_of
 from stepsim.network.collectives import Algorithm
@@ -95,11 +95,11 @@ def _pieces(probe: AlgorithmEntry) -> list[tuple[str, tuple[ProbeRow, ...]]]:
     return [(name, tuple(rows)) for name, rows in runs]
 
 
-def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _looks(names: Sequence[str]) -> dict[str, Values]:
     """How the line of each name looks: an algorithm the same in every figure, dashed by levels."""
     known = [name for name in Algorithm if name != Algorithm.AUTO]
     families = list(dict.fromkeys([*known, *(name.partition(":")[0] for name in names)]))
-    looks: dict[str, dict[str, Any]] = {}
+    looks: dict[str, Values] = {}
     variants: Counter[str] = Counter()
     for name in dict.fromkeys(names):
         if name == Algorithm.AUTO:

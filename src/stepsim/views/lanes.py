@@ -8,7 +8,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, Lists, bounds, ints, rows_of
 from stepsim.base.axes import ParallelAxis
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, Values, replace
 from stepsim.core.flat import Tasks, met_messages, tasks_of
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import TaskGraph
@@ -30,7 +30,7 @@ _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
 
 def lanes_of_timeline(
     timeline: Timeline, *, whole: bool = True, between: tuple[int, int] | None = None
-) -> dict[str, Any]:
+) -> Values:
     """The spans of a run as a message to a page: span i is of class `of[i]`.
 
     Columns of `classes` say the row of a span, its lane there (one for actions, one for gradient
@@ -124,7 +124,7 @@ def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
     return shown, f"first rank {stages}"
 
 
-def _classes(columns: Mapping[str, Ints], lists: Columns) -> dict[str, Any]:
+def _classes(columns: Mapping[str, Ints], lists: Columns) -> Values:
     """Columns of spans as the class of each, and the columns of the classes.
 
     Microbatches repeat what they do, so there are few classes. For example rows `0 1`, `1 1`, `0 1`
@@ -219,7 +219,7 @@ class _Rows(Noun):
             found.append(used[program.look])
         return np.concatenate(found)
 
-    def waits(self, graph: TaskGraph, actors: Actors) -> list[tuple[int, ...]]:
+    def waits(self, graph: TaskGraph, actors: Actors) -> list[Numbers]:
         """How far before every span those stand that it waits for.
 
         Spans wait for earlier ones of their row, a receipt for the send as well.

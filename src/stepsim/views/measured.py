@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.documents.table import (
     AS_IS,
@@ -147,7 +147,7 @@ def _stages(summary: RunSummary) -> Table:
     return Table(caption="operations of each stage", columns=heads, rows=tuple(rows))
 
 
-def _span(ranks: tuple[int, ...]) -> str:
+def _span(ranks: Numbers) -> str:
     if not ranks:
         return "inferred"
     return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}..{ranks[-1]}"

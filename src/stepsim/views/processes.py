@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import bins, places_by, rows_of
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.flat import Tasks, tasks_of
 from stepsim.core.write import Program, SegmentKind
@@ -139,7 +139,7 @@ class TracedProfile(Noun):
     """
 
     profile: Profile
-    ranks: tuple[int, ...] | None = None
+    ranks: Numbers | None = None
     window: Window = WHOLE
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Document, json_text, unbounded
+from stepsim.base.structs import Document, Values, json_text, unbounded
 from stepsim.base.units import (
     BANDWIDTH_PATTERN,
     SIZE_PATTERN,
@@ -82,7 +82,7 @@ FORMATS: Mapping[str, tuple[str, type]] = {
 """What a format is, and the type of its root."""
 
 
-def json_schema(name: str) -> dict[str, Any]:
+def json_schema(name: str) -> Values:
     """The JSON Schema (draft 2020-12) of a format; raises StepsimError for an unknown name."""
     if name not in FORMATS:
         raise StepsimError(f"format is {name!r}: expected one of {', '.join(FORMATS)}")
@@ -101,7 +101,7 @@ def json_schema(name: str) -> dict[str, Any]:
     title = f"stepsim {name}: {what}"
     named = {definition["title"]: definition for definition in definitions.values()}
     whole = msgspec.json.encode({"$schema": _DIALECT, "title": title, **root, "$defs": named})
-    plain: dict[str, Any] = _as_texts(msgspec.json.decode(whole.replace(b"#/$defs/_", b"#/$defs/")))
+    plain: Values = _as_texts(msgspec.json.decode(whole.replace(b"#/$defs/_", b"#/$defs/")))
     return plain
 
 
@@ -129,16 +129,16 @@ def _as_texts(schema: Any) -> Any:
     return {name: _as_texts(each) for name, each in schema.items() if name != "propertyNames"}
 
 
-def _as_written(definition: dict[str, Any]) -> None:
+def _as_written(definition: Values) -> None:
     """Keys that a reader may do without are always written, and no others."""
-    found: dict[str, dict[str, Any]] = definition["properties"]
+    found: dict[str, Values] = definition["properties"]
     absent = {key for key in found if "default" not in found[key]} - {*definition["required"]}
     definition["required"] = [key for key in found if key not in absent]
     definition["properties"] = {key: _one_type(field) for key, field in found.items()}
     definition["additionalProperties"] = False
 
 
-def _one_type(field: dict[str, Any]) -> dict[str, Any]:
+def _one_type(field: Values) -> Values:
     """A field without a default; one that names a type says nothing else."""
     if "$ref" in field:
         return {"$ref": field["$ref"]}

@@ -5,11 +5,11 @@ each other alone stand in a circle, those of a torus or mesh as springs pull the
 is too large to draw, a part is.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import networkx as nx
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Values
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.show.figures.drawing import above, drawn, legend
@@ -32,7 +32,7 @@ class Picture(Noun):
     """What is drawn: nodes with their layers, edges with class and count, places, what is not."""
 
     graph: "nx.Graph[str]"
-    places: dict[str, Any]
+    places: Values
     note: str
 
 
@@ -67,7 +67,7 @@ def picture(topology: Topology) -> Picture:
     return Picture(graph=graph, places=places, note=note)
 
 
-def _rows(graph: "nx.Graph[str]") -> dict[str, Any]:
+def _rows(graph: "nx.Graph[str]") -> Values:
     """A row for each layer, all of them equally wide."""
     rows: dict[int, list[str]] = {}
     for node in sorted(graph, key=_natural):

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError, within
-from stepsim.base.structs import Noun, noun_of
+from stepsim.base.structs import Noun, Numbers, Values, noun_of
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -93,7 +93,7 @@ class Fixed(LengthLaw):
 class ListedLengths(Noun):
     """Lengths of documents that were counted; batches are drawn from them with equal chances."""
 
-    lengths: tuple[int, ...]
+    lengths: Numbers
 
     def __post_init__(self) -> None:
         if not self.lengths:
@@ -211,9 +211,9 @@ def parse_lengths(text: str, numbers: Mapping[str, float] = {}) -> Lengths:
     return SiblingLengths(law=law, count=count, spread=spread or 0.0)
 
 
-def _values(name: str, text: str) -> dict[str, Any]:
+def _values(name: str, text: str) -> Values:
     """Names and numbers of `mu=5, sigma=1`."""
-    values: dict[str, Any] = {}
+    values: Values = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, _, number = (part.strip() for part in pair.partition("="))
         try:

@@ -20,7 +20,7 @@ from enum import StrEnum
 from math import ceil, sqrt
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, shipped
+from stepsim.base.structs import Noun, Numbers, shipped
 from stepsim.base.units import PS_PER_NS, PS_PER_S
 
 
@@ -91,7 +91,7 @@ class KernelDemand(Noun):
 
     kind: KernelKind = KernelKind.PRODUCT
     blocks: int = 0
-    per_sm: tuple[int, ...] = (1,)
+    per_sm: Numbers = (1,)
     free_sms: int = 0
     draw: float = MEMORY_DRAW
 

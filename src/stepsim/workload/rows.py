@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, Numbers, replace
 from stepsim.workload.model.evidence import Effort
 from stepsim.workload.overlap import Demands, KernelDemand
 
@@ -54,7 +54,7 @@ class Kernel(Noun):
     name: str
     operator: str
     weight: float
-    sides: tuple[tuple[int, ...], ...] = ()
+    sides: tuple[Numbers, ...] = ()
     demand: KernelDemand | None = None
     launches: float = 0.0
 

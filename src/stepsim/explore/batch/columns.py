@@ -12,7 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, Lists
 from stepsim.base.axes import Group
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.core.ends import ends
 from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
@@ -83,9 +83,9 @@ class NodeColumns:
         self._batch = batch
         every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
         self._ranks = list(every if ranks is None else ranks)
-        self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
+        self._known: dict[tuple[Group, Numbers], tuple[int, list[ColumnPlaces]]] = {}
         self.nodes: list[ColumnNode] = []
-        self._after: list[tuple[int, ...]] = []
+        self._after: list[Numbers] = []
         self._views: list[tuple[EndView | None, ...]] = []
         members: list[list[tuple[int, int]]] = [[] for _ in range(len(batch.flat))]
         for actor, nodes in enumerate(batch.flat.node_of):

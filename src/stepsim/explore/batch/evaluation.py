@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from stepsim.base.arrays import Floats, Ints, rows_of
 from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.structs import Noun, Same, replace
+from stepsim.base.structs import Noun, Same, Values, replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.core.actions import NO_HOST, HostPart, host_times, reduces_as_it_launches
 from stepsim.core.flat import Flat, flatten
@@ -58,7 +58,7 @@ class BatchResult(Noun, eq=False):
     @classmethod
     def joined(cls, results: Sequence[Self]) -> Self:
         """Results of some scenarios, then of others; columns that one lacks are left out."""
-        columns: dict[str, Any] = {}
+        columns: Values = {}
         for name in cls.__struct_fields__:
             column = [getattr(result, name) for result in results]
             if all(isinstance(part, np.ndarray) for part in column):

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.axes import Part
-from stepsim.base.structs import Noun, Same
+from stepsim.base.structs import Noun, Numbers, Same
 from stepsim.core.actions import Task, TaskList
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.flat import TaskRow
@@ -75,7 +75,7 @@ class ListLength(Noun, dict=True):
     """A task list that nothing interrupts: task i has length `numbers[i]`."""
 
     task_list: TaskList
-    numbers: tuple[int, ...]
+    numbers: Numbers
 
     def ps(self, earlier: Sequence[Ints]) -> Ints:
         """The longest path through the tasks."""
@@ -86,7 +86,7 @@ class ListLength(Noun, dict=True):
         return total
 
     @cached_property
-    def _pieces(self) -> list[tuple[tuple[int, ...], NodeWaits, int]]:
+    def _pieces(self) -> list[tuple[Numbers, NodeWaits, int]]:
         """What runs one after the other: lengths of tasks, what these wait for, and how often.
 
         A piece begins with a task that waits for all before it, and that all after it wait for. For
@@ -206,7 +206,7 @@ class LengthTable(Struct, kw_only=True):
 
     def priced(self, scenarios: Scenarios) -> PricedComms:
         """Ints of communications that many scenarios look alike to, each priced once."""
-        known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints] | None] = {}
+        known: dict[tuple[Numbers, int], tuple[Scenarios, Ints] | None] = {}
         times: dict[int, tuple[Ints, Ints]] = {}
         for number, comm in self.comms.items():
             classes = comm.classes

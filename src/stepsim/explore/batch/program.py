@@ -7,7 +7,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from stepsim.base.arrays import Ints, ints, places_by, rows_of
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat
 from stepsim.explore.batch.lengths import LengthTable
@@ -28,10 +28,10 @@ class BatchProgram(Noun, dict=True):
 
     waits: NodeWaits
     rows: tuple[Ints, ...]
-    length: tuple[int, ...]
+    length: Numbers
     pipeline: frozenset[int]
     busy_lengths: Mapping[int, int]
-    busy_nodes: Mapping[tuple[int, ...], int]
+    busy_nodes: Mapping[Numbers, int]
 
     @cached_property
     def _counted(self) -> NodeWaits:
@@ -74,7 +74,7 @@ def compile_program(flat: Flat, table: LengthTable) -> BatchProgram:
     rows = tuple(known[id(tasks)] for tasks in flat.programs)
     length: list[int] = flat.by_node(rows).tolist()
     pipeline, busy_lengths = set[int](), Counter[int]()
-    busy_nodes = Counter[tuple[int, ...]]()
+    busy_nodes = Counter[Numbers]()
     actors = zip(flat.programs, flat.node_of, flat.actors.counts.tolist(), strict=True)
     for tasks, nodes, count in actors:
         entry, after = tasks.program.entry.take(tasks.segment), tasks.after

@@ -1,14 +1,14 @@
 """Drawn steps over axes: packers, lengths and numbers of their law, beside those of every sweep."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
-from stepsim.base.structs import Document, Entry, Names, Picoseconds
+from stepsim.base.structs import Document, Entry, Names, Picoseconds, Values
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, DrawnBatches, simulate_batches
 from stepsim.explore.sampled_sweep import sample_sweep
@@ -69,7 +69,7 @@ def sweep_batches(
     packers = next((axis.texts for axis in axes if axis.name == PACKER), ())
     known: dict[Names, dict[str, BatchSteps]] = {}
 
-    def find(scenario: int) -> dict[str, Any]:
+    def find(scenario: int) -> Values:
         texts, values = grid.values(scenario), grid.parsed(scenario)
         key = tuple(text for name, text in texts.items() if name != PACKER)
         if key not in known:

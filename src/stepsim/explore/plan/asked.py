@@ -20,6 +20,7 @@ from stepsim.base.structs import (
     Entry,
     Names,
     Noun,
+    Numbers,
     Picoseconds,
     Seconds,
     Share,
@@ -391,7 +392,7 @@ def _with_batch(asked: StepInputs, npus: int) -> StepInputs:
     return asked.asking(assumed("global_batch", f"{batch} samples"), global_batch=batch)
 
 
-def parse_npu_counts(text: str) -> tuple[int, ...]:
+def parse_npu_counts(text: str) -> Numbers:
     """NPU counts of `256`, `256,512`, or `256..1024`, which doubles; raises PlanError."""
     wrong = PlanError(f"gpus is {text!r}: expected counts, such as 512, 256,512 or 256..1024")
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError, errors_at
-from stepsim.base.structs import Bytes, Document, Entry, Names, Picoseconds, Share, replace
+from stepsim.base.structs import Bytes, Document, Entry, Names, Numbers, Picoseconds, Share, replace
 from stepsim.base.units import (
     format_size_bytes,
     format_time_ps,
@@ -158,7 +158,7 @@ def _given(space: PlanSpace) -> int:
     return prod(min(_asked(space, name)) for name in _DEGREES)
 
 
-def _asked(space: PlanSpace, name: str) -> tuple[int, ...]:
+def _asked(space: PlanSpace, name: str) -> Numbers:
     """Values of an option that are given; 1 where none is."""
     return space.fixed.get(name, (1,))
 

@@ -33,7 +33,7 @@ from stepsim.base.executors import (
     unpack,
 )
 from stepsim.base.process import paused
-from stepsim.base.structs import Entry, Names, Noun, Picoseconds, replace
+from stepsim.base.structs import Entry, Names, Noun, Numbers, Picoseconds, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.explore.plan.budget import what_would_do
@@ -296,7 +296,7 @@ class PlanSearch(Noun):
 
     def best_kinds(self, most: int) -> list[SearchedPlan]:
         """The best plan of each kind, at most so many: the best of all, then by what is wanted."""
-        found: dict[tuple[int, ...], SearchedPlan] = {}
+        found: dict[Numbers, SearchedPlan] = {}
         for plan in self.plans:
             found.setdefault(plan_kind(plan.plan), plan)
         first, *others = found.values()

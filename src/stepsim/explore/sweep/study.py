@@ -16,7 +16,7 @@ from stepsim import __version__
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import StepsimError, SweepError, TopologyError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Values, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import make_totals
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -151,7 +151,7 @@ class ScenarioGroup(Noun, dict=True):
         return self.study.job({**self.settings, **values}).asking(**self._unsaid)
 
     @cached_property
-    def _unsaid(self) -> dict[str, Any]:
+    def _unsaid(self) -> Values:
         """What nobody says of a model's plan, on the network as it is; raises PlanError.
 
         Along an axis of sizes, what the smallest has to recompute all others do, too.
@@ -278,7 +278,7 @@ class ScenarioGroup(Noun, dict=True):
         rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
         return _joined(*(self._alone(dict(zip(names, row, strict=True))) for row in rows))
 
-    def _alone(self, values: dict[str, Any]) -> Outcomes:
+    def _alone(self, values: Values) -> Outcomes:
         study = self.study
         try:
             job = self.asked(values) if values else self.job
@@ -293,7 +293,7 @@ class ScenarioGroup(Noun, dict=True):
         return {name: [value] for name, value in row.items()}
 
 
-def _worth(rates: Throughput | None) -> dict[str, Any]:
+def _worth(rates: Throughput | None) -> Values:
     """Columns of what a step is worth that are known."""
     if rates is None:
         return {}

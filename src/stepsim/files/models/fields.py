@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Noun, replace, shipped
+from stepsim.base.structs import Noun, Values, replace, shipped
 from stepsim.workload.model.architecture import (
     Activation,
     Attention,
@@ -48,7 +48,7 @@ class Fields(Struct, kw_only=True):
     values: Keys
     read: set[str] = set()
     defaults: Keys = {}
-    assumed: dict[str, Any] = {}
+    assumed: Values = {}
 
     def has(self, *names: str) -> bool:
         """Whether one of these keys says something."""
@@ -209,7 +209,7 @@ def part_layers(parts: Sequence[str], makers: Makers) -> Layers:
     """A layer with a norm for each part; alike parts are one object."""
     layers = {}
     for part in dict.fromkeys(parts):
-        made: dict[str, Any] = {"attention": None, "mlp": None}
+        made: Values = {"attention": None, "mlp": None}
         made["mlp" if part in ("mlp", "moe") else "attention"] = makers[part]()
         layers[part] = Layer(**made, norms=1)
     return tuple(layers[part] for part in parts)

@@ -11,10 +11,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Names, shipped
+from stepsim.base.structs import Names, Values, shipped
 from stepsim.files.models.fields import Fields, Keys
 from stepsim.files.shell.words import Environment
 from stepsim.workload.model.architecture import Architecture
@@ -67,7 +66,7 @@ def torchtitan_job(path: Path, text: str, environment: Environment) -> Keys:
     return job
 
 
-def _returned(function: ast.FunctionDef) -> dict[str, Any]:
+def _returned(function: ast.FunctionDef) -> Values:
     """The sections of keywords that a function returns, of which only plain values count.
 
     Values without a name are called by their place: `model_spec=model_registry("8B")` is a section
@@ -76,7 +75,7 @@ def _returned(function: ast.FunctionDef) -> dict[str, Any]:
     returned = function.body[-1]
     if not isinstance(returned, ast.Return) or not isinstance(returned.value, ast.Call):
         return {}
-    sections: dict[str, Any] = {}
+    sections: Values = {}
     for keyword in returned.value.keywords:
         call = keyword.value
         if keyword.arg and isinstance(call, ast.Call):
@@ -89,7 +88,7 @@ def _returned(function: ast.FunctionDef) -> dict[str, Any]:
 
 def _words(table: str) -> Keys:
     """Words of torchtitan by what they are called here, as `torchtitan.toml` has them."""
-    return shipped(__file__, "torchtitan.toml", dict[str, dict[str, Any]])[table]
+    return shipped(__file__, "torchtitan.toml", dict[str, Values])[table]
 
 
 def _called(table: str) -> Keys:

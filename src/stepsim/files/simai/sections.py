@@ -29,13 +29,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from msgspec import field
 
 from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import WorkloadError, bad_value, one_line
-from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.structs import Names, Noun, Numbers, Values, replace, shipped
 from stepsim.base.units import MAX_INT64
 from stepsim.files.reading import whole_number
 from stepsim.workload.rows import Microbatch, Role, Row, Rows, StepItem, Work, Workload
@@ -92,8 +91,8 @@ class Header(Noun):
     npus: int | None = None
     pp_comm_bytes: int | None = None
     last_bottom_layer: int | None = None
-    checkpoints: tuple[int, ...] = ()
-    checkpoint_initiates: tuple[int, ...] = ()
+    checkpoints: Numbers = ()
+    checkpoint_initiates: Numbers = ()
     is_simai: bool = False
     warnings: Names = ()
 
@@ -129,13 +128,13 @@ def parse_header(place: str, line: str) -> Header:
     )
 
 
-def _collect(place: str, policy: str, words: list[str]) -> tuple[dict[str, Any], list[str]]:
+def _collect(place: str, policy: str, words: list[str]) -> tuple[Values, list[str]]:
     """Numbers and lists of ids by their keys, and the words that mean nothing to stepsim."""
 
     def number(field: str, most: int = _MAX_DEGREE) -> int:
         return whole_number(place, field, next(queue, ""), WorkloadError, 0, most)
 
-    values: dict[str, Any] = {}
+    values: Values = {}
     unknown: list[str] = []
     if words and words[0].isdecimal() and policy in _DLRM:
         words = ["dlrm_last_bottom_layer", *words]

@@ -17,11 +17,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps
 from stepsim.files.reading import number_in, read_text
 from stepsim.files.simai.sections import (
@@ -155,7 +154,7 @@ def _row(place: str, number: int, fields: Sequence[str], policy: str) -> FileRow
     name = fields[0]
     _rounded(place, f"dependency of {name!r}", fields[1], least=-MAX_INT64)
     process = _rounded(place, f"process time of {name!r}", fields[11])
-    works: dict[str, Any] = {}
+    works: Values = {}
     ignored: list[str] = []
     unsized: CommOps = ()
     for phase, column in zip(Phase, (2, 5, 8), strict=True):

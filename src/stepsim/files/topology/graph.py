@@ -38,7 +38,7 @@ from msgspec import Struct
 from stepsim.base.errors import TopologyError, bad_value, errors_at, one_line, within
 from stepsim.base.fields import value_of_kind
 from stepsim.base.option import Option
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.files.topology.toml import NPU, algorithm_names, class_name
 from stepsim.network.topology.cabled import listed_topology
@@ -223,10 +223,10 @@ _OF_GRAPH: Mapping[str, Any] = {
 }
 
 
-def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:
+def _of_graph(data: Mapping[str, Any], npus: int) -> Values:
     """What the graph's own attributes say of the topology."""
     place = "the graph"
-    found: dict[str, Any] = {"name": "graph", "source": "a networkx graph", "node_size": npus}
+    found: Values = {"name": "graph", "source": "a networkx graph", "node_size": npus}
     found |= _numbers(place, data, (LAUNCH_LATENCY,), extra=_OF_GRAPH)
     for key, kind in _OF_GRAPH.items():
         if key in data:

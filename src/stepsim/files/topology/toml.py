@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError, bad_value, errors_at
 from stepsim.base.fields import Bandwidth, Size, Time
-from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, replace, shipped
+from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, Values, replace, shipped
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
@@ -262,7 +262,7 @@ def _listed(file: TopologyFile) -> "ListedTopology":
     )
 
 
-def _of_any_form(file: TopologyFile) -> dict[str, Any]:
+def _of_any_form(file: TopologyFile) -> Values:
     """What a file says of its topology, whether it has dimensions or links.
 
     Raises TopologyError naming the entry of the library at fault.
@@ -359,7 +359,7 @@ def _dimension(table: DimensionTable, inside: int) -> Dimension:
         if kind in kinds and option in _NEEDED and not value:
             raise _wrong(option, value, _NEEDED[option])
     ports = Ports(nics=table.nics, npus_per_nic=table.npus_per_nic)
-    own: dict[str, Any] = {}
+    own: Values = {}
     if kind is DimensionKind.FAT_TREE:
         own = _tree(table, link, ports)
     elif table.shape:
@@ -406,7 +406,7 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
     return replace(dimension, size=size, used=table.used or 0)
 
 
-def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> dict[str, Any]:
+def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> Values:
     outer = OwnNumbers(bandwidth=table.up_bandwidth)
     match table.radix, table.leaf:
         case int(radix), None:

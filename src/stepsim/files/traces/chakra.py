@@ -24,7 +24,7 @@ from google.protobuf.proto import parse_length_prefixed
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.files.reading import read_bytes
 from stepsim.files.traces.chakra_messages import MetadataMessage, NodeMessage
 from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
@@ -136,13 +136,13 @@ def _scheduled(profile: Profile) -> Profile:
     return replace(waits.retimed(ends - durations, ends), warnings=tuple(warnings))
 
 
-def _groups_beside(path: Path) -> Mapping[str, tuple[int, ...]]:
+def _groups_beside(path: Path) -> Mapping[str, Numbers]:
     """Ranks of process groups by name, from the file beside the traces, if there is one."""
     file = (path if isdir(path) else path.parent) / GROUPS_FILE
     if not isfile(file):
         return {}
     try:
-        return msgspec.json.decode(read_bytes(file), type=dict[str, tuple[int, ...]])
+        return msgspec.json.decode(read_bytes(file), type=dict[str, Numbers])
     except (msgspec.DecodeError, OSError) as error:
         raise TraceError(
             f"{file}: expected lists of ranks by the name of their group: {error}"
@@ -178,7 +178,7 @@ def _places(metadata: Any) -> dict[str, int]:
 
 
 def _of_rank(
-    name: str, nodes: Sequence[_Node], rank: int, groups: Mapping[str, tuple[int, ...]]
+    name: str, nodes: Sequence[_Node], rank: int, groups: Mapping[str, Numbers]
 ) -> RankOperations:
     def told(name: str, default: int = UNKNOWN) -> Ints:
         return ints([node.number_of(name, default) for node in nodes])

@@ -4,18 +4,16 @@
 length.
 """
 
-from typing import Any
-
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClassesForFiles
 
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Values, shipped
 
-_SCHEMA = FileDescriptorProto(**shipped(__file__, "chakra_messages.toml", dict[str, Any]))
+_SCHEMA = FileDescriptorProto(**shipped(__file__, "chakra_messages.toml", Values))
 _POOL = DescriptorPool()
 _POOL.AddSerializedFile(_SCHEMA.SerializeToString())
-_MESSAGES: dict[str, Any] = GetMessageClassesForFiles([_SCHEMA.name], _POOL)
+_MESSAGES: Values = GetMessageClassesForFiles([_SCHEMA.name], _POOL)
 
 AttributeMessage = _MESSAGES["Attribute"]
 """A name and a value: a number or a text."""

@@ -16,6 +16,7 @@ from google.protobuf.proto import serialize_length_prefixed
 
 from stepsim import __version__
 from stepsim.base.arrays import Bools, Ints, Lists, bounds, lists_of, rows_of, spans
+from stepsim.base.structs import Numbers
 from stepsim.base.writing import write_folder
 from stepsim.files.traces.chakra import (
     GROUPS_FILE,
@@ -117,7 +118,7 @@ def _linked(
 
 
 def _nodes(
-    profile: Profile, events: Events, waits: list[tuple[int, ...]], is_linked: Bools
+    profile: Profile, events: Events, waits: list[Numbers], is_linked: Bools
 ) -> Iterator[Any]:
     """The nodes of a rank, packed but for those that are linked to others."""
     shared = cache(partial(_shared, profile))
@@ -136,7 +137,7 @@ def _nodes(
         yield node if links else _packed(node)
 
 
-def _shared(profile: Profile, columns: tuple[int, ...]) -> Any:
+def _shared(profile: Profile, columns: Numbers) -> Any:
     """What nodes of a kind have in common: name, type, where they run, what else is told."""
     kind = dict(zip(_KIND, columns, strict=True))
     task, called = TaskKind(kind["kind"]), profile.names[kind["name"]]

@@ -9,7 +9,7 @@ from msgspec import convert
 
 from stepsim.base.arrays import Ints, bins, distinct, ints, places_by, rows_of
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     Events,
@@ -46,7 +46,7 @@ class RankOperations(RankPlace, eq=False):
     """
 
     name: Sequence[str]
-    group: Sequence[tuple[str, tuple[int, ...]]]
+    group: Sequence[tuple[str, Numbers]]
     operator: Sequence[HostOperator | None] = ()
     form: Sequence[tuple[object, ...] | None] = ()
     mark: Sequence[Mark | None] = ()

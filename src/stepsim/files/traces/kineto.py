@@ -23,7 +23,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Ints, ints, rows_of
 from stepsim.base.errors import TraceError
 from stepsim.base.process import paused
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, Values, replace
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, element_bytes, is_kineto
 from stepsim.files.traces.joined import RankOperations, inside_steps, join_ranks
@@ -85,8 +85,8 @@ class _Arguments(msgspec.Struct, gc=False, rename=_KEYS):
     dims: msgspec.Raw = _NO_DIMS
     device: Any = UNKNOWN
     allocated: Any = 0
-    grid: tuple[int, ...] = ()
-    block: tuple[int, ...] = ()
+    grid: Numbers = ()
+    block: Numbers = ()
     registers: int = 0
     shared_bytes: int = 0
 
@@ -131,7 +131,7 @@ class _Trace(msgspec.Struct, rename=_SECTIONS):
 
     events: list[_Event]
     distributed: _Distributed | None = None
-    devices: list[dict[str, Any]] = []
+    devices: list[Values] = []
     base_ns: int | None = None
 
 
@@ -370,7 +370,7 @@ def _forms(
     ]
 
 
-def _group(group: str, described: str, ranks: str) -> tuple[str, tuple[int, ...]]:
+def _group(group: str, described: str, ranks: str) -> tuple[str, Numbers]:
     """A group's name, with what the program calls it, and ranks."""
     cut_short = "..." in ranks  # of ranks as a trace writes them: `[0, 1]`
     numbers = [] if cut_short else re.findall(r"\d{1,9}", ranks)

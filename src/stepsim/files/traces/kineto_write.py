@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from functools import cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from stepsim import __version__
 from stepsim.base.arrays import Ints, rows_of
-from stepsim.base.structs import replace, shipped
+from stepsim.base.structs import Values, replace, shipped
 from stepsim.base.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
@@ -172,7 +171,7 @@ def _operations(profile: Profile, events: Events) -> Iterator[str]:
         if task is TaskKind.HOST:
             yield _event("cpu_op", called, start, took)
             continue
-        told: dict[str, Any] = {"correlation": correlation}
+        told: Values = {"correlation": correlation}
         if operator != UNKNOWN:
             caller = profile.operators[operator]
             outside = {"External id": len(profile.events) + correlation}
@@ -210,7 +209,7 @@ def _communication(profile: Profile, kind: int, name: int, size: int, group: int
     known, called, _ = _called(TaskKind(kind), profile.names[name])
     members = profile.groups[group].ranks if group != UNKNOWN else ()
     share = size // max(len(members), 1)
-    told: dict[str, Any] = {
+    told: Values = {
         "Collective name": called,
         "In msg nelems": share if known == "all_gather" else size,
         "Out msg nelems": share if known == "reduce_scatter" else size,
@@ -233,7 +232,7 @@ def _microseconds(times_ps: Ints) -> list[float]:
     return [time / PS_PER_US for time in times_ps.tolist()]
 
 
-def _text(told: dict[str, Any]) -> str:
+def _text(told: Values) -> str:
     """An object in JSON."""
     return msgspec.json.encode(told).decode()
 
@@ -243,7 +242,7 @@ def _event(
     name: str,
     start_us: float,
     took_us: float,
-    told: dict[str, Any] | None = None,
+    told: Values | None = None,
     pid: int | msgspec.Raw = _NUMBER,
     tid: int | msgspec.Raw = _NUMBER,
 ) -> str:

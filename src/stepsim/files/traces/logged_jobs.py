@@ -14,10 +14,9 @@ from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from stepsim.base.errors import TraceError, WorkloadError
-from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.structs import Names, Noun, Values, replace, shipped
 from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
@@ -205,7 +204,7 @@ def _degrees(mesh: re.Match[str]) -> Iterator[tuple[str, object]]:
         yield "expert_tp", sizes.get("etp", 1)
 
 
-def _torchtitan_config(lines: list[str]) -> dict[str, Any]:
+def _torchtitan_config(lines: list[str]) -> Values:
     """The sections of the configuration that a log prints; none where it prints none.
 
     It is printed as JSON, or in a line as Python represents it.
@@ -221,9 +220,7 @@ def _torchtitan_config(lines: list[str]) -> dict[str, Any]:
     return {key: part for key, part in sections.items() if isinstance(part, dict)}
 
 
-def _asked_of_config(
-    path: Path, configured: dict[str, Any], model: Model
-) -> tuple[AskedOptions, Names]:
+def _asked_of_config(path: Path, configured: Values, model: Model) -> tuple[AskedOptions, Names]:
     """What a configuration asks of a step, and a warning for each part that is not known here."""
     asked, warnings = AskedOptions(), list[str]()
     parts = torchtitan_parts(str(path), configured, model.architecture.depth)
@@ -273,7 +270,7 @@ def _fields(text: str, name: str, *wanted: str) -> dict[str, int]:
 
 def _llama(path: Path, text: str) -> Model | None:
     """The model of nanotron's `LlamaConfig`; None where none is printed, or it is another."""
-    values: dict[str, Any] = dict(_fields(text, "LlamaConfig", *_words().llama))
+    values: Values = dict(_fields(text, "LlamaConfig", *_words().llama))
     if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= values.keys():
         return None
     values |= {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}

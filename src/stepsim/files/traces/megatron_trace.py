@@ -18,7 +18,7 @@ import numpy as np
 
 from stepsim.base.arrays import ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names, replace
+from stepsim.base.structs import Names, Numbers, replace
 from stepsim.files.reading import open_file
 from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.megatron_checks import check_rank, check_ranks, last_step
@@ -102,7 +102,7 @@ def _operations(degrees: Degrees, trace: RankLines) -> RankOperations:
     has its own rank as tag: it meets no other.
     """
     events, width = trace.events, degrees.stage_ranks
-    peer, groups = unknown(len(events)), dict[int, tuple[int, ...]]()
+    peer, groups = unknown(len(events)), dict[int, Numbers]()
     for kind, ahead in AHEAD.items():
         if width:
             peer[events.name == kind] = trace.rank + ahead * width

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, ints, places_by, rows_of
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names, replace, shipped
+from stepsim.base.structs import Names, Values, replace, shipped
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
 from stepsim.measured.profile.events import (
@@ -87,7 +87,7 @@ def read_ndtimeline(path: Path) -> Profile:
     return _with_meetings(profile)
 
 
-def _columns(path: Path) -> tuple[dict[str, Any], Names]:
+def _columns(path: Path) -> tuple[Values, Names]:
     """Numbers by column, and the distinct names; `optype` is the place of each among them."""
     arrow, parquet = parquet_library(path, TraceError)
     try:

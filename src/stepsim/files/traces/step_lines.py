@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Noun, replace, shipped
+from stepsim.base.structs import Noun, Numbers, replace, shipped
 from stepsim.files.reading import number_of, read_text
 from stepsim.measured.step_log import StepLog, StepUnit
 
@@ -178,7 +178,7 @@ def _said(where: str, told: re.Match[str]) -> tuple[StepUnit, float]:
             return StepUnit(name), value
 
 
-def _check_order(path: Path, numbers: tuple[int, ...]) -> None:
+def _check_order(path: Path, numbers: Numbers) -> None:
     for one, other in pairwise(numbers):
         if other <= one:
             raise TraceError(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.products import fit_products
 from stepsim.measured.profile.events import Profile
@@ -28,7 +28,7 @@ def recorded_rate(
     device's `sustained`, is taken out again, as predictions put it in. Raises CalibrationError for
     fewer than three shapes, and for a rate beyond the device's peak.
     """
-    times: dict[tuple[int, ...], list[int]] = {}
+    times: dict[Numbers, list[int]] = {}
     for profile in profiles:
         for sides, time_ps in _products(profile):
             times.setdefault(sides, []).append(time_ps)
@@ -43,7 +43,7 @@ def recorded_rate(
     return replace(found, rate=found.rate / device.sustained)
 
 
-def _products(profile: Profile) -> Iterator[tuple[tuple[int, ...], int]]:
+def _products(profile: Profile) -> Iterator[tuple[Numbers, int]]:
     """Sides and time of every kernel that multiplies and whose operator has shapes."""
     events, known = profile.events, KernelWorks.of(profile)
     # a kernel may add up the parts of a product that others computed

@@ -5,14 +5,13 @@ which both sides have posted, on aligned clocks. Nothing is fitted to a pipeline
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Values, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import (
     Calibration,
@@ -204,7 +203,7 @@ def _imbalances(summaries: Sequence[RunSummary]) -> Iterable[ExpertImbalance]:
             )
 
 
-def shape_of(degrees: Degrees) -> dict[str, Any] | None:
+def shape_of(degrees: Degrees) -> Values | None:
     """What runs must have in common for their layers to cost the same; None where not known.
 
     It is so much of `LayerTimes`.

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, bins, ints, places_by, rows_of
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.base.units import format_time_ps
 from stepsim.measured.profile.events import Events, Profile, combined, same, unknown
 from stepsim.measured.profile.marks import MarkForm
@@ -186,7 +186,7 @@ def _is_inside(profile: Profile, kind: Ints) -> Bools:
     return np.asarray(inside | (collective & np.isin(key, forward) & ~beside), np.bool_)
 
 
-def _layout(profile: Profile, run: Events) -> tuple[tuple[int, ...], int, int]:
+def _layout(profile: Profile, run: Events) -> tuple[Numbers, int, int]:
     """Pipeline stage of every rank, stages of the job, and chunks of a rank.
 
     Virtual stages lie on the ranks in turn, or down and up again; raises TraceError otherwise. One

@@ -21,7 +21,7 @@ from stepsim.base.arrays import (
     spans,
 )
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import Names, Noun, Numbers, replace
 from stepsim.measured.profile.marks import Mark
 from stepsim.measured.run import NO_INNER, Degrees, InnerOps
 from stepsim.run.spans import UNKNOWN, Spans, extents, latest
@@ -48,14 +48,14 @@ class ProcessGroup(Noun):
     """Ranks that communicate: none listed where the format names the group only."""
 
     name: str
-    ranks: tuple[int, ...] = ()
+    ranks: Numbers = ()
 
 
 class HostOperator(Noun, order=True):
     """An operator that launched kernels: its name, and the shapes of its inputs where told."""
 
     name: str
-    sides: tuple[tuple[int, ...], ...] = ()
+    sides: tuple[Numbers, ...] = ()
 
 
 class Events(Spans, eq=False):
@@ -87,7 +87,7 @@ class Profile(Noun, eq=False):
     source: str
     format: str
     ranks: tuple[RankPlace, ...]
-    steps: tuple[int, ...]
+    steps: Numbers
     names: Names
     groups: tuple[ProcessGroup, ...]
     events: Events
@@ -113,7 +113,7 @@ class Profile(Noun, eq=False):
             )
 
     @property
-    def stages(self) -> tuple[int, ...]:
+    def stages(self) -> Numbers:
         """Stages with at least one traced rank."""
         return tuple(sorted({rank.stage for rank in self.ranks if rank.stage is not None}))
 

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.measured.profile.events import Events, HostOperator, Profile, combined, unknown
 from stepsim.measured.profile.kernels import kernel_names
 from stepsim.run.spans import UNKNOWN, TaskKind
@@ -64,7 +64,7 @@ class KernelWork(Noun):
     """
 
     work: KernelClass
-    sides: tuple[int, ...] = ()
+    sides: Numbers = ()
     unfused: bool = False
 
 
@@ -112,7 +112,7 @@ def _is_softmax(name: str, called: str) -> bool:
     return not _fits(fused, name or called) and bool(_UNFUSED.search(f"{name} {called}"))
 
 
-def product_sides(shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+def product_sides(shapes: tuple[Numbers, ...]) -> Numbers:
     """Rows, depth and columns of a product by the shapes of its operands, ascending.
 
     The three are the same of a product and of both its gradients. All sides of an operand but the

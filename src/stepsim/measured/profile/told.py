@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.measured.profile.events import Events, Profile, unknown
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -29,7 +29,7 @@ Labelled = tuple[Events, str]
 _Blocks = tuple[list[Ints], list[Ints]]
 
 
-def stages_by_messages(profile: Profile) -> tuple[int, ...]:
+def stages_by_messages(profile: Profile) -> Numbers:
     """The pipeline stage of every rank; raises TraceError that names what was not recorded."""
     firsts = _first_peers(profile)
     stages: list[int] = []
@@ -102,7 +102,7 @@ def told_by_messages(profile: Profile, autograd: Bools) -> Labelled:
 def _blocks(
     profile: Profile,
     place: int,
-    stages: tuple[int, ...],
+    stages: Numbers,
     known: dict[int, _Blocks],
     autograd: Bools,
 ) -> _Blocks:

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints, bins, row_numbers
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.measured.profile.events import Profile, same
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -195,7 +195,7 @@ def _guesses(deviations: Floats, share: Floats, left: Floats) -> tuple[Floats, f
     return guess, 1.0 / told
 
 
-def _beyond_chance(guess: Floats, others: tuple[int, ...]) -> tuple[Floats, float]:
+def _beyond_chance(guess: Floats, others: Numbers) -> tuple[Floats, float]:
     """Means over some axes, less that of all, and the part of them that is beyond chance.
 
     That is 0 where the means differ no more than means of so many equal draws do.

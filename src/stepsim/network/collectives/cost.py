@@ -24,7 +24,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, ints, mark_of
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import SimulationError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.network.collectives.algorithms import (
     FASTEST,
@@ -118,8 +118,8 @@ class TracedAlgorithm(Noun):
     """
 
     algorithm: AlgorithmChoice
-    order: tuple[int, ...]
-    repeats: tuple[int, ...]
+    order: Numbers
+    repeats: Numbers
     carrier: Carrier | None = None
 
     @property

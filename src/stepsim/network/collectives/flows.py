@@ -17,7 +17,7 @@ from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, mark_of, slices
 from stepsim.base.axes import CollectiveKind
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
 from stepsim.network.topology.dimension import sum_loads
@@ -291,7 +291,7 @@ class Levels(Noun):
     reduces_inside: float = 0.0
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def sizes(self) -> Numbers:
         """Members along each level, innermost first."""
         return self.grid.shape[::-1]
 

@@ -20,7 +20,17 @@ from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError
 from stepsim.base.fields import Bandwidth, Time
 from stepsim.base.option import Option
-from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
+from stepsim.base.structs import (
+    Bytes,
+    Count,
+    Entry,
+    Names,
+    Noun,
+    Numbers,
+    Share,
+    TomlTable,
+    replace,
+)
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings import (
@@ -287,8 +297,8 @@ class Dimension(Noun, dict=True):
     kind: DimensionKind
     size: int
     link: LinkClass
-    shape: tuple[int, ...] = ()
-    least_shape: tuple[int, ...] = ()
+    shape: Numbers = ()
+    least_shape: Numbers = ()
     cables: tuple[tuple[int, int], ...] = ()
     ports: Ports = ONE_NIC
     tree: TreeShape | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, ints
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Names, Noun, Numbers
 from stepsim.network.topology.cabling import (
     Cabling,
     Swap,
@@ -58,7 +58,7 @@ class ListedTopology(Noun, eq=False, dict=True):
         return self.cabling.npus
 
     @property
-    def blocks(self) -> tuple[int, ...]:
+    def blocks(self) -> Numbers:
         """The whole network: routes may leave a node."""
         return (self.npus,)
 
@@ -98,7 +98,7 @@ class ListedTopology(Noun, eq=False, dict=True):
         """Index into `link_classes` of each link number."""
         return self.cabling.link_class[link]
 
-    def link_counts(self) -> tuple[int, ...]:
+    def link_counts(self) -> Numbers:
         """Links per class, each direction counted."""
         counts = np.bincount(self.cabling.link_class, minlength=len(self.link_classes))
         return tuple(int(count) for count in counts)

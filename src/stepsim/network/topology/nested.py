@@ -17,7 +17,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints, Summand, distinct
 from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.option import Option
-from stepsim.base.structs import Names, Noun, Same, replace
+from stepsim.base.structs import Names, Noun, Numbers, Same, Values, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
     OVERSUBSCRIPTION,
@@ -82,7 +82,7 @@ class NestedTopology(Noun, dict=True):
         return self.dimensions[0].size
 
     @property
-    def blocks(self) -> tuple[int, ...]:
+    def blocks(self) -> Numbers:
         """The innermost dimension, then each with those inside it."""
         return tuple(axis.outer_stride * axis.outer_size for axis in self.axes)
 
@@ -177,7 +177,7 @@ class NestedTopology(Noun, dict=True):
             classes[mine] = axis.class_of(link[mine])
         return classes
 
-    def link_counts(self) -> tuple[int, ...]:
+    def link_counts(self) -> Numbers:
         """Links per class, each direction counted."""
         counts = [0] * len(self.link_classes)
         for axis in self.axes:
@@ -379,7 +379,7 @@ def with_node_size(topology: Topology, asked: object) -> Topology:
     return found.fit(found.default_npus) if found.grows else found
 
 
-def with_uplinks(topology: Topology, values: Mapping[str, Any]) -> dict[str, Any]:
+def with_uplinks(topology: Topology, values: Mapping[str, Any]) -> Values:
     """The values with `CLASS.oversubscription` as the bandwidth that links between switches have.
 
     That is the bandwidth of a leaf's NPUs over the oversubscription and its links up. Values are

@@ -10,7 +10,7 @@ from operator import mul
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Summand
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.network.topology.wiring import ONE_NIC, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings import Wiring
 
@@ -31,7 +31,7 @@ class PlacedWiring(Noun):
     stride: int
     copies: int
     offset: int
-    classes: tuple[int, ...]
+    classes: Numbers
     joins_inside: bool
     reduces: float
     outer_stride: int

@@ -12,6 +12,7 @@ from math import gcd, prod
 import numpy as np
 
 from stepsim.base.arrays import Ints, distinct, ints
+from stepsim.base.structs import Numbers
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings import Cables
@@ -82,7 +83,7 @@ def _neighbours(members: Ints, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]
     return ()
 
 
-_Cell = tuple[int, ...]
+_Cell = Numbers
 
 
 def grid_rings(coordinates: Ints, sizes: Sequence[int], closed: Sequence[bool]) -> tuple[Ints, ...]:

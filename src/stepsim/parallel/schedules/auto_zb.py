@@ -18,7 +18,7 @@ from functools import partial
 from itertools import product
 
 from stepsim.base.errors import ScheduleError, within
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.parallel.schedules.base import Placement, Schedule, chunks_on_ranks, of_slots
 
 _NAME = "auto-zb"
@@ -86,7 +86,7 @@ def auto_zb(
     return min((_schedule(job, draft) for draft in quickest), key=took_ps)
 
 
-def _per_rank(field: str, value: _Times, ranks: int) -> tuple[int, ...]:
+def _per_rank(field: str, value: _Times, ranks: int) -> Numbers:
     values = (value,) * ranks if isinstance(value, int) else tuple(value)
     if len(values) != ranks:
         raise ScheduleError(f"schedule {_NAME}: {field} has {len(values)} values: expected {ranks}")

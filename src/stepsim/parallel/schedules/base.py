@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Bools, Ints, Small, among, rows_of
 from stepsim.base.errors import ScheduleError, bad_value, within
-from stepsim.base.structs import Count, Entry, Noun
+from stepsim.base.structs import Count, Entry, Noun, Numbers
 
 _Number = TypeVar("_Number", int, "Ints")
 
@@ -128,7 +128,7 @@ class Schedule(Noun, kw_only=False, dict=True):
     placement: Placement
     microbatches: int
     orders: tuple[Sequence[OrderEntry], ...]
-    warm_up: tuple[int, ...] = ()
+    warm_up: Numbers = ()
     megatron: bool = False
     fills_once: bool = False
 
@@ -285,7 +285,7 @@ def backward_table(forwards: Small) -> Small:
     return np.stack((chunk.max(initial=0) - chunk, microbatch))
 
 
-def warm_up(ranks: int, most: int, step: int = 1, more: int = 0) -> tuple[int, ...]:
+def warm_up(ranks: int, most: int, step: int = 1, more: int = 0) -> Numbers:
     """Forwards of every rank before it alternates: `more` on the last, so many more on each before.
 
     None runs more than `most`.
@@ -339,7 +339,7 @@ def of_slots(
     placement: Placement,
     microbatches: int,
     slots: Iterable[Sequence[str]],
-    warm_up: tuple[int, ...] = (),
+    warm_up: Numbers = (),
 ) -> Schedule:
     """A schedule of what every rank runs, as `numbered` takes it."""
     orders = (numbered(own, rank, placement, microbatches) for rank, own in enumerate(slots))

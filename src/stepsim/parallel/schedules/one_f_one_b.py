@@ -4,6 +4,7 @@ Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (PipeDream-F
 Megatron-LM `forward_backward_pipelining_without_interleaving`.
 """
 
+from stepsim.base.structs import Numbers
 from stepsim.parallel.schedules.base import (
     Placement,
     Schedule,
@@ -24,9 +25,7 @@ def one_f_one_b(*, ranks: int, microbatches: int) -> Schedule:
     return one_chunk("1f1b", placement, microbatches, warm_up(ranks, microbatches))
 
 
-def one_chunk(
-    name: str, placement: Placement, microbatches: int, leads: tuple[int, ...]
-) -> Schedule:
+def one_chunk(name: str, placement: Placement, microbatches: int, leads: Numbers) -> Schedule:
     """A schedule of one chunk per rank, which runs so many forwards before it alternates."""
     table = forward_table(1, microbatches, microbatches)
     return Schedule(

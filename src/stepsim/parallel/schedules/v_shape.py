@@ -11,6 +11,7 @@ unequal F, I and W still fit. Weight gradients take what is free.
 from collections import deque
 from collections.abc import Iterator
 
+from stepsim.base.structs import Numbers
 from stepsim.parallel.schedules.base import (
     ActionKind,
     Placement,
@@ -48,7 +49,7 @@ def v_half(*, ranks: int, microbatches: int) -> Schedule:
     return _schedule("v-half", ranks, microbatches, 2, (ranks + 2) // 2)
 
 
-def _block(slow: int, ranks: int, rank: int, wait: int) -> tuple[int, ...]:
+def _block(slow: int, ranks: int, rank: int, wait: int) -> Numbers:
     """Starts of a rank's four actions: `slow` units from stage to stage on the way down, one up.
 
     Gradients wait so long between the ways of forwards and their own.
@@ -65,7 +66,7 @@ def _schedule(name: str, ranks: int, microbatches: int, slow: int, limit: int) -
     return of_slots(name, placement, microbatches, slots)
 
 
-def _blocks(slow: int, ranks: int) -> list[tuple[int, ...]]:
+def _blocks(slow: int, ranks: int) -> list[Numbers]:
     """Blocks of all ranks, with the least wait for which repeated ones never meet on a rank."""
     tried = ([_block(slow, ranks, rank, wait) for rank in range(ranks)] for wait in range(_PERIOD))
     return next(
@@ -79,7 +80,7 @@ def _blocks(slow: int, ranks: int) -> list[tuple[int, ...]]:
 _Step = tuple[ActionKind, int, int]
 
 
-def _repeated(starts: tuple[int, ...], microbatches: int) -> Iterator[_Step]:
+def _repeated(starts: Numbers, microbatches: int) -> Iterator[_Step]:
     """Forwards and input gradients of a rank, in the order of repeated blocks."""
     timed = sorted(
         (start + _PERIOD * microbatch, slot, microbatch)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from stepsim.base.structs import Values
 from stepsim.base.units import NameWithFields
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class FigureStyle(NameWithFields):
         size = self.width_in, height_in * self.font_pt / 8
         return Figure(figsize=size, layout="constrained")
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Values:
         """Matplotlib's parameters of this style; `figures.mplstyle` has those of all styles."""
         line = self.line_pt
         return {

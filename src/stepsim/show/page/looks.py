@@ -4,10 +4,9 @@ On light paper a phase, an axis or a part of the step has the colour that it has
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from stepsim.base.axes import Part, PartKind
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Values, shipped
 from stepsim.show.palette import MEMORY_LOOKS, PART_TINTS, SHADES, Tint, ink_on
 
 PAPERS = ("#ffffff", "#11161d")
@@ -25,5 +24,5 @@ def looks() -> dict[str, object]:
         "shades": [(name, tint, tuple(map(ink_on, tint))) for name, tint in SHADES.values()],
         "parts": PART_LOOKS,
         "memory": MEMORY_LOOKS,
-        "terms": shipped(__file__, "terms.toml", dict[str, Any]),
+        "terms": shipped(__file__, "terms.toml", Values),
     }

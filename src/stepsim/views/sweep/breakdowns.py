@@ -1,13 +1,14 @@
 """Where the step goes, over one axis: a stack of parts for every value."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.axes import Part, PartKind, parts_of
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import Values
 from stepsim.base.units import time_unit
 from stepsim.files.sweep_table import PART_COLUMNS, SweepTable
 from stepsim.show.figures.drawing import IDLE_LOOK, above, legend
@@ -57,7 +58,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
     return figure
 
 
-def _look(label: str) -> dict[str, Any]:
+def _look(label: str) -> Values:
     """How parts of a label are filled."""
     colour = IDLE_GROUND if label == "idle" else PART_TINTS[STACKING[label][0]][0]
     return {"label": label, **IDLE_LOOK, "facecolor": colour}

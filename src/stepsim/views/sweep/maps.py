@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Numbers
 from stepsim.files.sweep_table import SweepTable
 from stepsim.show.figures.drawing import above
 from stepsim.show.figures.style import FigureStyle
@@ -72,7 +73,7 @@ def _draw_map(
     return mesh
 
 
-def _number_pt(figure: "Figure", axes: "Axes", shape: tuple[int, ...], style: FigureStyle) -> float:
+def _number_pt(figure: "Figure", axes: "Axes", shape: Numbers, style: FigureStyle) -> float:
     """Size of type at which numbers of four digits fit into the cells."""
     box = axes.get_position()
     wide = 0.9 * box.width * figure.get_figwidth() * 72 / shape[0]

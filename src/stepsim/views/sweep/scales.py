@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Values
 from stepsim.base.units import Quantity
 from stepsim.files.axes import Axis
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle
@@ -90,7 +90,7 @@ def name_ticks(
     """Names along the axis, slanted where they would touch in a share of the figure's width."""
     room = share * style.width_in * 72 / max(len(texts), 1)
     longest = (max(map(len, texts), default=0) + 1) * CHARACTER_EM * style.font_pt * 5 / 6
-    slant: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    slant: Values = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(places, texts, **(slant if longest > room else {}))
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
-from stepsim.base.structs import Names, Same, replace
+from stepsim.base.structs import Names, Numbers, Same, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.model.architecture import (
     ExpertMlp,
@@ -653,7 +653,7 @@ def _kernel_of(
     )
 
 
-def _multiplied(operator: Operator, phase: int) -> tuple[tuple[int, ...], ...]:
+def _multiplied(operator: Operator, phase: int) -> tuple[Numbers, ...]:
     """Shapes of the operands of a product in a phase, with those of all experts side by side."""
     if operator.sides is None:
         return ()

@@ -1,14 +1,23 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Size, Time
-from stepsim.base.structs import Amount, AtLeastOne, Names, Positive, TomlTable, UnitShare, replace
+from stepsim.base.structs import (
+    Amount,
+    AtLeastOne,
+    Names,
+    Positive,
+    TomlTable,
+    UnitShare,
+    Values,
+    replace,
+)
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import ExpertDispatch, GraphScopes, Precision, RecomputeModules
 from stepsim.workload.model.context import ContextParallel
@@ -77,7 +86,7 @@ class RecipeStates(TomlTable):
     free_sms: Annotated[int, Meta(ge=0, le=64)] | None = None
 
     @property
-    def changed(self) -> dict[str, Any]:
+    def changed(self) -> Values:
         """The fields that are others."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -250,7 +259,7 @@ class Framework(TomlTable):
 
     def _said(
         self, names: Sequence[str], device: str, precision: Precision, *, sparse: bool
-    ) -> dict[str, Any]:
+    ) -> Values:
         """What the defaults that hold for its jobs on a device say of some names."""
         release = self.release or _NEWEST
         held = [

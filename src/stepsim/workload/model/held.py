@@ -11,7 +11,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Numbers, replace
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -257,7 +257,7 @@ def mlp_weights(
     return nothing, largest
 
 
-Places = tuple[tuple[int, ...], ...]
+Places = tuple[Numbers, ...]
 """Virtual stage of each rank's chunks."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import Names, Noun, Values
 
 if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
@@ -49,7 +49,7 @@ class Unread(Noun, kw_only=False):
     why: str
 
 
-AskedOptions = dict[str, Any]
+AskedOptions = Values
 """Options of a step by name, as people type them."""
 AskedItems = Iterator[tuple[str, Any]]
 """The same, option by option."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, Summand, ints
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.network.topology.cabling import FAR, Cabling, bundle_links
 from stepsim.network.topology.routing import Router
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
@@ -41,7 +41,7 @@ class Cables(Noun, dict=True):
             raise TopologyError(f"the cables do not connect 0 and {lost[0]}")
 
     @property
-    def link_counts(self) -> tuple[int, ...]:
+    def link_counts(self) -> Numbers:
         """Links per class: one each way per cable."""
         return (2 * len(self.cables),)
 
@@ -51,7 +51,7 @@ class Cables(Noun, dict=True):
         return (Digit(self.size, turns=False),)
 
     @property
-    def farthest(self) -> tuple[int, ...]:
+    def farthest(self) -> Numbers:
         """The longest of the shortest paths."""
         return (int(self._distances.max()),)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Summand
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.network.topology.wiring import (
     ONE_NIC,
     Digit,
@@ -95,7 +95,7 @@ class Dragonfly(Noun, dict=True):
         return self.ports.layers(self.size)
 
     @property
-    def link_counts(self) -> tuple[int, ...]:
+    def link_counts(self) -> Numbers:
         """Those of the ports, local ones, global ones."""
         routers, groups = self.shape.routers, self._groups
         local, wide = groups * routers * (routers - 1), groups * (groups - 1) * self._parallel
@@ -115,7 +115,7 @@ class Dragonfly(Noun, dict=True):
         )
 
     @cached_property
-    def farthest(self) -> tuple[int, ...]:
+    def farthest(self) -> Numbers:
         """The longest route from the first group, which looks like all others."""
         firsts = np.arange(0, self.size, self.shape.npus, dtype=np.int64)
         lasts = np.append(firsts[1:], self.size) - 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, Summand
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.network.topology.wiring import (
     Digit,
     DimensionKind,
@@ -36,8 +36,8 @@ class TreeShape(Noun):
     down (8,), up (). `most` are the NPUs that its switches have ports for, 0 without a limit.
     """
 
-    down: tuple[int, ...]
-    up: tuple[int, ...]
+    down: Numbers
+    up: Numbers
     most: int = 0
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class FatTree(Noun):
         return [*ports, self._between] if self.shape.up else ports
 
     @property
-    def link_counts(self) -> tuple[int, ...]:
+    def link_counts(self) -> Numbers:
         """Those of the ports, and those between switches if there are several."""
         return tuple(sum(layer.count for layer in layers) for layers in self._classes)
 
@@ -120,7 +120,7 @@ class FatTree(Noun):
         return tuple(Digit(size, turns=True, any_order=True) for size in sizes)
 
     @property
-    def farthest(self) -> tuple[int, ...]:
+    def farthest(self) -> Numbers:
         """To the top and down again."""
         return tuple(sum(2 * (each.trees > 1) for each in layers) for layers in self._classes)
 

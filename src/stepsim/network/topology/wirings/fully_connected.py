@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 
 
@@ -16,7 +16,7 @@ class FullyConnected(Noun):
     size: int
 
     @property
-    def link_counts(self) -> tuple[int, ...]:
+    def link_counts(self) -> Numbers:
         """Links per class: one for each ordered pair of positions."""
         return (self.size * (self.size - 1),)
 
@@ -26,7 +26,7 @@ class FullyConnected(Noun):
         return (Digit(self.size, turns=True),)
 
     @property
-    def farthest(self) -> tuple[int, ...]:
+    def farthest(self) -> Numbers:
         """One cable, where there are two positions."""
         return (min(1, self.size - 1),)
 

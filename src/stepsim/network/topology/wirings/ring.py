@@ -3,7 +3,7 @@
 import numpy as np
 
 from stepsim.base.arrays import Ints, Summand
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Noun, Numbers
 from stepsim.network.topology.wiring import (
     Digit,
     DimensionKind,
@@ -40,7 +40,7 @@ class Ring(Noun):
         return self.size if self._around else self.size - 1
 
     @property
-    def link_counts(self) -> tuple[int, ...]:
+    def link_counts(self) -> Numbers:
         """Links per class: one each way between neighbours."""
         return (2 * self._ahead,)
 
@@ -50,7 +50,7 @@ class Ring(Noun):
         return (Digit(self.size, turns=not self.is_open),)
 
     @property
-    def farthest(self) -> tuple[int, ...]:
+    def farthest(self) -> Numbers:
         """Links half way around, or from one end of a line to the other."""
         return (self.size // 2 if self._around else self.size - 1,)
 
