@@ -192,3 +192,16 @@ def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:
         for node in over:
             known[node] = forgotten
     return known if waits.results is None else [known[node] for node in waits.results]
+
+
+def freed_by(after: Lists, start_ps: Ints, end_ps: Ints) -> Ints:
+    """Of what each node waits for the last in its list that ends when it starts, -1 if none does.
+
+    For example of nodes that run from 0 to 3, 0 to 5 and 5 to 7, of which the last waits for the
+    others, these are -1, -1, 1.
+    """
+    owners, before = after.owners, after.values
+    met = end_ps[before] == start_ps[owners]
+    found = np.full(len(after), -1)
+    found[owners[met]] = before[met]  # of several the last one stays
+    return found

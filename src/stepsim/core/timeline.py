@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, Small, ints, whole_totals
-from stepsim.base.errors import said, within
+from stepsim.base.errors import SimulationError, said, within
 from stepsim.base.structs import Noun
-from stepsim.core.ends import ends
+from stepsim.core.ends import ends, freed_by
 from stepsim.core.flat import Flat, Tasks, expanded, flatten, lay_out, tasks_of
 from stepsim.core.task_table import STREAMS, columns_of
 from stepsim.core.write import TaskGraph
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from stepsim.core.beside import OverlapCost, SlowedCompute
     from stepsim.core.events import OnProgress
     from stepsim.network.contention import Contention
+
+
+Place = tuple[int, int]
+"""An actor and the number of one of its tasks."""
 
 
 class Cohort(Noun):
@@ -188,13 +192,52 @@ class Timeline(Noun, dict=True):
         alone = np.where(longer > 0, end - start - longer, UNKNOWN)
         return RankTasks(whole, start, end, alone)
 
-    def start_ps(self, place: tuple[int, int]) -> int:
+    def start_ps(self, place: Place) -> int:
         """When a task of an actor starts."""
         return self.start.item(self.flat.node_of[place[0]].item(place[1]))
 
-    def end_ps(self, place: tuple[int, int]) -> int:
+    def end_ps(self, place: Place) -> int:
         """When a task of an actor ends."""
         return self.end.item(self.flat.node_of[place[0]].item(place[1]))
+
+    @cached_property
+    def freed(self) -> tuple[Ints, ...]:
+        """Of what every task of every actor waits for, the last that ends when it starts, or -1."""
+        programs = zip(self.flat.programs, self.flat.node_of, strict=True)
+        return tuple(
+            freed_by(tasks.after, self.start.take(nodes), self.end.take(nodes))
+            for tasks, nodes in programs
+        )
+
+    def freed_by(self, place: Place) -> Place:
+        """What ended when a task started: of its own rank, or else of one that it meets.
+
+        Raises SimulationError where nothing did: no task of a run is such that starts later than 0,
+        unless links are shared fairly.
+        """
+        actor, task = place
+        before = self.freed[actor].item(task)
+        if before < 0:
+            met = ((a, self.freed[a].item(i)) for a, i in self.flat.members(actor, task))
+            actor, before = next((each for each in met if each[1] >= 0), (actor, before))
+        if before < 0:
+            now = self.start_ps(place)
+            raise SimulationError(f"critical path: nothing ends at {now} ps, where a task starts")
+        return actor, before
+
+    @cached_property
+    def path(self) -> tuple[Place, ...]:
+        """The critical path in order of time: each starts when the one before it ends.
+
+        Where several tasks end last, it ends with the one of the lowest actor. Raises
+        SimulationError if the path has a gap, which no run has unless links are shared fairly.
+        """
+        ends = [self.end[nodes] for nodes in self.flat.node_of]
+        last = int(np.argmax([end.max(initial=-1) for end in ends]))
+        path = [(last, int(np.argmax(ends[last])))]
+        while self.start_ps(path[-1]):
+            path.append(self.freed_by(path[-1]))
+        return tuple(reversed(path))
 
 
 MOST_EVENTS = 20_000

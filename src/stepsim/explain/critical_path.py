@@ -1,70 +1,19 @@
-"""The chain of tasks that makes the step as long as it is.
-
-Unless links are shared fairly every task starts exactly when the last thing it waits for ends, so
-the path can be walked back from the last task of the step to its beginning without a gap.
-"""
+"""What runs on the critical path of a step, contracted task lists laid out, and its parts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import TypeVar
+from collections.abc import Iterable
 
 import numpy as np
 
 from stepsim.base.arrays import Ints, Small, ints, rows_of
 from stepsim.base.axes import Part
-from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun
 from stepsim.core.actions import TaskList
+from stepsim.core.ends import freed_by
 from stepsim.core.flat import ListTimes
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Look, TaskGraph
 from stepsim.explain.breakdown import part_of
-
-# An actor and the number of one of its tasks.
-_Place = tuple[int, int]
-
-_Node = TypeVar("_Node")
-
-
-def critical_path(timeline: Timeline) -> list[_Place]:
-    """Actors and their tasks on the path in order of time, each starting when the one before ends.
-
-    Where several tasks end last, the one on the same rank is taken. Raises SimulationError if the
-    path has a gap, which no run has unless links are shared fairly.
-    """
-    ends = [timeline.end[nodes] for nodes in timeline.flat.node_of]
-    last = int(np.argmax([end.max(initial=-1) for end in ends]))  # the lowest actor of several
-    top, before = (last, int(np.argmax(ends[last]))), partial(waited_for, timeline)
-    return [*walk_back(top, before, timeline.start_ps, timeline.end_ps)][::-1]
-
-
-def waited_for(timeline: Timeline, place: _Place) -> Iterator[_Place]:
-    """What the members of a task wait for, the task's own first, the latest first."""
-    for actor, task in timeline.flat.members(*place):
-        for earlier in reversed(timeline.flat.programs[actor].after[task]):
-            yield actor, earlier
-
-
-def walk_back(
-    last: _Node,
-    before: Callable[[_Node], Iterable[_Node]],
-    start_ps: Callable[[_Node], int],
-    end_ps: Callable[[_Node], int],
-) -> Iterator[_Node]:
-    """The chain of nodes that makes `last` end when it does, last first.
-
-    Of the nodes `before` one, that it waits for, the first that ends when it starts is taken, until
-    one starts at 0. Raises SimulationError where none does.
-    """
-    node = last
-    yield node
-    while now := start_ps(node):
-        found = next((each for each in before(node) if end_ps(each) == now), None)
-        if found is None:
-            raise SimulationError(f"critical path: nothing ends at {now} ps, where a task starts")
-        node = found
-        yield node
 
 
 class PathRuns(Noun, eq=False):
@@ -85,7 +34,7 @@ class PathRuns(Noun, eq=False):
 def path_runs(timeline: Timeline) -> list[PathRuns]:
     """The path by what runs on it, contracted task lists laid out; what runs first comes first."""
     places: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for actor, task in critical_path(timeline):
+    for actor, task in timeline.path:
         places[actor, timeline.flat.programs[actor].row.item(task)].append(task)
     inside: dict[ListTimes, Ints] = {}
     return [_runs_of(timeline, *which, several, inside) for which, several in places.items()]
@@ -102,7 +51,7 @@ def _runs_of(
     if look.task_list >= 0 and inner < 0:
         times = tasks.times[look.task_list]
         if times not in inside:
-            inside[times] = ints([*_inside(tasks.program.lists[look.task_list], times)])
+            inside[times] = _inside(tasks.program.lists[look.task_list], times)
         which = inside[times]
         start, end = start + times.start[which], start + times.end[which]
     return PathRuns(
@@ -128,12 +77,12 @@ def path_parts(graph: TaskGraph, path: Iterable[PathRuns]) -> dict[Part, int]:
     return total
 
 
-def _inside(task_list: TaskList, times: ListTimes) -> Iterator[int]:
+def _inside(task_list: TaskList, times: ListTimes) -> Ints:
     """Tasks of the path through a contracted task list, the last first; none if it has none."""
-    if times.duration_ps:
-        yield from walk_back(
-            int(np.flatnonzero(times.end == times.duration_ps)[-1]),
-            lambda i: reversed(task_list.tasks[i].after),
-            times.start.tolist().__getitem__,
-            times.end.tolist().__getitem__,
-        )
+    if not times.duration_ps:
+        return np.zeros(0, np.int64)
+    freed = freed_by(task_list.waits.after, times.start, times.end)
+    path = [np.flatnonzero(times.end == times.duration_ps)[-1]]
+    while times.start[path[-1]]:
+        path.append(freed[path[-1]])
+    return ints(path)

@@ -9,11 +9,11 @@ from stepsim.base.arrays import bins, places_by, rows_of
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.base.units import format_time_ps
+from stepsim.core.ends import freed_by
 from stepsim.core.flat import Tasks, tasks_of
 from stepsim.core.write import Program, SegmentKind
 from stepsim.documents.trace import Category, Curves, Fact, Label, Process, Slice, Thread
 from stepsim.explain.counters import link_rates, live_activations
-from stepsim.explain.critical_path import waited_for
 from stepsim.explain.memory import memory_curves
 from stepsim.measured.profile.events import Profile
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
@@ -344,29 +344,27 @@ class _Teller(Noun, eq=False):
         return self.first_messages[other] + self.program.peer.item(segment)
 
     def _waited_for(
-        self, tasks: Tasks, held: Iterable[int], names: Sequence[str], said: Sequence[str]
+        self, tasks: Tasks, held: list[int], names: Sequence[str], said: Sequence[str]
     ) -> Iterator[str]:
         """What ended when each span that is `held` started: one of the rank, or another rank's.
 
         A span goes by its name within its segment, elsewhere by what is `said` of what ends last.
         """
-        starts, ends = self.spans.start_ps.tolist(), self.spans.end_ps.tolist()
-        segments, inner = tasks.segment.tolist(), tasks.inner.tolist()
-        for place in held:
-            before = reversed(tasks.after[place])
-            ended = next((i for i in before if ends[i] == starts[place]), None)
-            if not starts[place]:
+        spans = self.spans
+        ended = freed_by(tasks.after, spans.start_ps, spans.end_ps)
+        where = rows_of(spans.start_ps[held], ended[held], tasks.segment[held], tasks.inner[held])
+        segments = tasks.segment.tolist()
+        for start_ps, before, segment, inner in where:
+            if not start_ps:
                 yield ""
-            elif ended is None:
-                yield self._other(segments[place], inner[place])
+            elif before < 0:
+                yield self._other(segment, inner)
             else:
-                yield (names if segments[ended] == segments[place] else said)[ended]
+                yield (names if segments[before] == segment else said)[before]
 
     def _other(self, segment: int, inner: int) -> str:
         """The rank whose task ended when one of this rank started, `inner` of a segment or -1."""
         timeline = self.run.step.timeline
         first = timeline.flat.programs[self.actor].first.item(segment)
-        place = self.actor, first + max(inner, 0)
-        start_ps = timeline.start_ps(place)
-        other, _ = next(p for p in waited_for(timeline, place) if timeline.end_ps(p) == start_ps)
+        other, _ = timeline.freed_by((self.actor, first + max(inner, 0)))
         return f"rank {timeline.actors.ranks[other]}"

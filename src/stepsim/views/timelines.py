@@ -8,7 +8,6 @@ import numpy as np
 from stepsim.base.arrays import median_place
 from stepsim.base.units import format_time_ps
 from stepsim.core.timeline import Timeline
-from stepsim.explain.critical_path import critical_path
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.run.spans import Spans
@@ -35,7 +34,7 @@ def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
     ranks = range(0, plan.npus, plan.stage_ranks)
     tables = list(timeline.spans(ranks, whole=piped))
     stages = tuple((str(stage), spans) for stage, spans in enumerate(tables))
-    path = critical_path(timeline) if piped else ()
+    path = timeline.path if piped else ()
     stage_of = timeline.actors.stages.tolist()
     return DrawnRun(
         title=title,

@@ -9,16 +9,14 @@ from hypothesis import given, strategies as st
 from random_jobs import Job, jobs, networks
 
 import stepsim
+from stepsim.base.arrays import Lists, ints
 from stepsim.base.axes import Part
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import replace
+from stepsim.core.ends import freed_by
 from stepsim.core.timeline import Timeline, run_graph
 from stepsim.core.write import Program
-from stepsim.explain.critical_path import (
-    critical_path,
-    path_parts,
-    path_runs,
-    walk_back,
-)
+from stepsim.explain.critical_path import path_parts, path_runs
 from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
@@ -36,7 +34,7 @@ def timeline(forward: list[int], backward: list[int], microbatches: int) -> Time
 def test_of_one_microbatch_it_is_the_whole_pipeline() -> None:
     """Down and up again: F 5, hop, F 7, B 9, hop, B 11."""
     run = timeline([5, 7], [11, 9], 1)
-    path = critical_path(run)
+    path = run.path
     durations = [run.end_ps(place) - run.start_ps(place) for place in path]
     assert [time for time in durations if time] == [5, HOP, 7, 9, HOP, 11]
     assert run.step_time_ps == sum(durations) == 5 + 7 + 9 + 11 + 2 * HOP
@@ -48,7 +46,7 @@ def test_of_one_microbatch_it_is_the_whole_pipeline() -> None:
 def test_the_slowest_stage_is_what_it_runs_along() -> None:
     """Stage 1 computes 50 for each of four microbatches and never waits between them."""
     run = timeline([1, 20, 1], [1, 30, 1], 4)
-    path = critical_path(run)
+    path = run.path
     on_slow = sum(run.end_ps(each) - run.start_ps(each) for each in path if each[0] == 1)
     assert on_slow >= 4 * 50
     assert run.step_time_ps == 4 * 50 + 2 * (1 + HOP)
@@ -59,7 +57,7 @@ def test_a_step_of_the_path_looks_at_no_whole_column(monkeypatch: pytest.MonkeyP
     run = timeline([5, 7], [11, 9], 9)
     for name in ("kind", "peer_stage"):
         monkeypatch.setattr(Program, name, None)
-    assert len(critical_path(run)) > 2 * 9
+    assert len(run.path) > 2 * 9
 
 
 @given(job=jobs(), network=networks(), data=st.data())
@@ -69,7 +67,7 @@ def test_it_has_no_gap_and_its_parts_are_the_step(
 ) -> None:
     slow: dict[str, Any] = data.draw(st.sampled_from([{}, {"slow": "0:1.4"}]))
     run = stepsim.simulate(job.workload, network, **job.options(), **slow).timeline
-    path = critical_path(run)
+    path = run.path
     assert run.start_ps(path[0]) == 0
     assert run.end_ps(path[-1]) == run.step_time_ps
     for before, after in pairwise(path):
@@ -80,17 +78,15 @@ def test_it_has_no_gap_and_its_parts_are_the_step(
     assert spent == run.step_time_ps
 
 
-def test_walking_back_takes_the_first_that_ends_when_one_starts() -> None:
-    """3 waits for 1 and 2, which end together; 1 starts at 0."""
-    before: dict[str, list[str]] = {"d": ["c", "b", "a"], "c": ["a"], "b": [], "a": []}
-    start = {"a": 0, "b": 0, "c": 2, "d": 5}
-    end = {"a": 2, "b": 5, "c": 5, "d": 9}
-    assert list(walk_back("d", before.__getitem__, start.__getitem__, end.__getitem__)) == [
-        *("d", "c", "a")
-    ]
+def test_the_last_of_several_that_end_when_one_starts_frees_it() -> None:
+    """3 waits for 1 and 2, which end together; 2 waits for 0, 1 starts at 0."""
+    after = Lists.of([(), (), (0,), (0, 1, 2)])
+    start, end = ints([0, 0, 2, 5]), ints([2, 5, 5, 9])
+    assert freed_by(after, start, end).tolist() == [-1, -1, 0, 2]
 
 
 def test_a_gap_is_an_error() -> None:
-    before: dict[int, list[int]] = {1: [0], 0: []}
-    with pytest.raises(SimulationError, match="nothing ends at 4 ps"):
-        list(walk_back(1, before.__getitem__, {0: 0, 1: 4}.__getitem__, {0: 3, 1: 6}.__getitem__))
+    run = timeline([5, 7], [11, 9], 1)
+    late = replace(run, start=run.start + 1)
+    with pytest.raises(SimulationError, match="nothing ends at"):
+        _ = late.path
