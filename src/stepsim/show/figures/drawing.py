@@ -60,10 +60,12 @@ def drawn(draw: FigureMaker) -> FigureMaker:
 
 def _drawn(figure: "Figure", style: FigureStyle, kind: str) -> bytes:
     """The file of a figure, without the time at which it was made."""
+    from matplotlib.backend_bases import get_registered_canvas_class
+
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    data = io.BytesIO()
-    with styled(style):
-        figure.savefig(data, format=kind, metadata=undated)
+    data, canvas = io.BytesIO(), get_registered_canvas_class(kind)(figure)
+    with styled(style):  # `savefig` draws twice
+        getattr(canvas, f"print_{kind}")(data, metadata=undated)
     return data.getvalue()
 
 

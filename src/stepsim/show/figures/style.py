@@ -53,7 +53,7 @@ class FigureStyle(NameWithFields):
             "lines.linewidth": line,
             "lines.markersize": 3 * line,
             "patch.linewidth": 0.4 * line,
-            "savefig.dpi": self.dpi,
+            "figure.dpi": self.dpi,
             "xtick.major.width": 0.5 * line,
             "ytick.major.width": 0.5 * line,
             "xtick.major.size": 2 * line,

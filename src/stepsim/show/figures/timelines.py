@@ -199,8 +199,9 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     kinds = np.unique(order.kind).tolist()
     shown.update(_ACTION_SHADES[kind] for kind in kinds if kind >= 0)
     font = min(_NUMBER_EM * plot.style.font_pt, plot.row_in * 72 * 0.5)
-    for number in kept.tolist() if font >= _LEAST_NUMBER_PT else ():
-        text = "/".join(str(action.microbatch) for action in order[number].parts())
+    numbered = kept if font >= _LEAST_NUMBER_PT else kept[:0]
+    for number, microbatches in rows_of(numbered, order.microbatch[numbered]):
+        text = "/".join(str(each) for each in microbatches if each >= 0)
         room = float(end[number] - start[number]) / plot.width_ps * plot.wide_pt
         if (len(text) + 0.2) * font * 0.64 < room:
             middle, ink = float(start[number] + end[number]) / 2 / plot.scale, ink_on(upper[number])
