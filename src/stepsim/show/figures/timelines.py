@@ -28,6 +28,7 @@ _LEAST_BORDERED_DOTS = 6
 # Heights of the axis of time, and of a line of a title and of the legend.
 _AXIS_EM, _TITLE_EM, _LEGEND_EM = 3.2, 1.3, 1.5
 _BESIDE_EM = 4.5  # what ticks and label take of the width
+_LIGHT = [light for _, (light, _) in SHADES.values()]
 # Shades of actions by the numbers of their kinds.
 _ACTION_SHADES = [Shade[TaskPhase(phase).name] for phase in PHASES_OF_KINDS.tolist()]
 
@@ -79,7 +80,7 @@ def timelines_figure(
         _name_rows(plot, run)
     every[-1].set_xlim(0, width_ps / scale)
     every[-1].set_xlabel(f"time ({unit})")
-    named = [(name, light) for name, (light, _) in (SHADES[each] for each in sorted(shown))]
+    named = [(SHADES[each][0], _LIGHT[each]) for each in sorted(shown)]
     named += [("critical path", PATH)] * any(run.path for run in runs)
     handles = [Patch(color=colour, label=name) for name, colour in named]
     lines = legend(figure, style, [*handles, Patch(label="idle", **IDLE_LOOK)])
@@ -121,14 +122,17 @@ class _Plot(Noun):
         start: Ints,
         end: Ints,
         colours: Sequence[str],
+        colour: Ints,
         high: tuple[float, float] = (-0.4, 0.4),
         border: str = "none",
     ) -> Ints:
         """Boxes of a row, as far as they can be seen; returns the numbers of those.
 
-        Where several begin in one dot, the longest is drawn. `high` is where they lie in the row.
+        Where several begin in one dot, the longest is drawn. `colour` is the place of each one's
+        in `colours`, `high` is where they lie in the row.
         """
         from matplotlib.collections import PolyCollection
+        from matplotlib.colors import to_rgba_array
 
         dot = (start / self.dot_ps).astype(np.int64)
         order = np.lexsort((start - end, dot))
@@ -140,7 +144,7 @@ class _Plot(Noun):
         corners: Any = np.stack([across, up], axis=2)  # as one array nine times as fast as listed
         boxes = PolyCollection(
             corners,
-            facecolors=[colours[i] for i in kept.tolist()],
+            facecolors=to_rgba_array(colours)[colour[kept]],
             edgecolors=border,
             linewidth=0.3,
         )
@@ -164,11 +168,10 @@ def _draw_row(plot: _Plot, run: DrawnRun, row: int, shown: set[int]) -> int:
         others = ~sent & (spans.entry == UNKNOWN)
         parts = [(others, (-0.4, 0.4)), (sent, (0.3, 0.4)), (spans.slowed, (-0.4, -0.3))]
     for which, high in parts:
-        colours = [SHADES[each][1][0] for each in shades[which].tolist()]
-        plot.draw(row, spans.start_ps[which], spans.end_ps[which], colours, high)
+        plot.draw(row, spans.start_ps[which], spans.end_ps[which], _LIGHT, shades[which], high)
         shown.update(shades[which].tolist())
     path = ints([part for part in run.path if part[0] == row]).reshape(-1, 3)
-    plot.draw(row, path[:, 1], path[:, 2], [PATH] * len(path), (-0.48, -0.4))
+    plot.draw(row, path[:, 1], path[:, 2], [PATH], 0 * path[:, 0], (-0.48, -0.4))
     return hidden
 
 
@@ -181,21 +184,19 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
     order, (start, end) = spans.entry_columns, spans.actions()
     chunks = bins(order.chunk)
     tints = [
-        [shade(SHADES[number][1][0], 0.75 * chunk / chunks) for chunk in range(chunks)]
+        shade(_LIGHT[number], 0.75 * chunk / chunks)
         for number in _ACTION_SHADES
+        for chunk in range(chunks)
     ]
-    upper, *lower = (
-        [tints[kind][chunk] for kind, chunk in zip(*columns, strict=True)]
-        for columns in rows_of(order.kind.T, order.chunk.T)
-    )
+    upper, *lower = (order.kind.astype(np.int64) * chunks + order.chunk).T
     is_wide = len(order) and np.median(end - start) > _LEAST_BORDERED_DOTS * plot.dot_ps
     border = "white" if is_wide else "none"
-    kept = plot.draw(row, start, end, upper, border=border)
-    for part, colours in enumerate(lower, 1):
+    kept = plot.draw(row, start, end, tints, upper, border=border)
+    for part, tint in enumerate(lower, 1):
         pairs = kept[order.kind[kept, part] >= 0]
         fused = row, start[pairs], end[pairs]
-        plot.draw(*fused, [colours[number] for number in pairs.tolist()], (0.0, 0.4))
-        plot.draw(*fused, ["none"] * len(pairs), border="black")
+        plot.draw(*fused, tints, tint[pairs], (0.0, 0.4))
+        plot.draw(*fused, ["none"], 0 * pairs, border="black")
     kinds = np.unique(order.kind).tolist()
     shown.update(_ACTION_SHADES[kind] for kind in kinds if kind >= 0)
     font = min(_NUMBER_EM * plot.style.font_pt, plot.row_in * 72 * 0.5)
@@ -204,7 +205,10 @@ def _draw_actions(plot: _Plot, spans: Spans, row: int, shown: set[int]) -> int:
         text = "/".join(str(each) for each in microbatches if each >= 0)
         room = float(end[number] - start[number]) / plot.width_ps * plot.wide_pt
         if (len(text) + 0.2) * font * 0.64 < room:
-            middle, ink = float(start[number] + end[number]) / 2 / plot.scale, ink_on(upper[number])
+            middle, ink = (
+                float(start[number] + end[number]) / 2 / plot.scale,
+                ink_on(tints[upper[number]]),
+            )
             label = plot.axes.text(middle, row, text, ha="center", va="center", color=ink)
             label.set(fontsize=font, in_layout=False)
     return len(order) - len(kept)
