@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, distinct, ints, spans
+from stepsim.base.arrays import Bools, Ints, Lists, distinct, ints, rows_of, spans
 from stepsim.base.axes import Part, Stream
 from stepsim.base.structs import Noun
 from stepsim.core.actions import Task, TaskList
@@ -93,8 +93,7 @@ def _claimers(is_busy: Bools, after: Lists, lists: Sequence[Ints]) -> Ints:
     claimer[mine] = np.minimum(claimer[mine], (2 * lists[1] - 1).repeat(sizes))
     first = claimer.tolist()
     # who waits stands behind what it waits for: the last ones know first
-    chains = zip(owner.compress(~direct)[::-1], before.compress(~direct)[::-1], strict=True)
-    for waiting, awaited in chains:
+    for waiting, awaited in rows_of(owner.compress(~direct)[::-1], before.compress(~direct)[::-1]):
         first[awaited] = min(first[awaited], first[waiting])
     return ints(first)
 
