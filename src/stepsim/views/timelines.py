@@ -9,13 +9,14 @@ from stepsim.base.arrays import median_place
 from stepsim.base.units import format_time_ps
 from stepsim.core.timeline import Timeline
 from stepsim.explain.report import Report
-from stepsim.measured.profile.events import Profile
 from stepsim.run.spans import Spans
 from stepsim.show.figures.timelines import DrawnRun, plot_timelines
-from stepsim.step.against import StepAgainst
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from stepsim.measured.profile.events import Profile
+    from stepsim.step.against import StepAgainst
 
 _MOST_RANKS = 64
 
@@ -48,7 +49,7 @@ def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
     )
 
 
-def drawn_profile(profile: Profile) -> DrawnRun:
+def drawn_profile(profile: "Profile") -> DrawnRun:
     """The step of a profile whose length is the median of its steps.
 
     A row is a rank; of more than 64 ranks evenly spaced ones are shown. Of a lone rank it is a
@@ -78,7 +79,7 @@ def _streams(spans: Spans) -> tuple[tuple[str, Spans], ...]:
     return tuple((spans.stream_words(s), spans.taken(spans.stream == s)) for s in streams)
 
 
-def plot_against(held: StepAgainst, path: str | Path | None = None, **how: Any) -> "Figure":
+def plot_against(held: "StepAgainst", path: str | Path | None = None, **how: Any) -> "Figure":
     """Draw a predicted step above the recorded one that it is held against, on one time axis."""
     simulated = held.simulated
     runs = [drawn_step(simulated.timeline, simulated.report), drawn_profile(held.measured)]
