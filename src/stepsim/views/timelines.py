@@ -1,5 +1,6 @@
 """Timelines of simulated and of recorded steps: what a figure draws of each."""
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,15 +36,17 @@ def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
     ranks = range(0, plan.npus, plan.stage_ranks)
     tables = list(timeline.spans(ranks, whole=piped))
     stages = tuple((str(stage), spans) for stage, spans in enumerate(tables))
-    path = timeline.path if piped else ()
     stage_of = timeline.actors.stages.tolist()
+    along = groupby(timeline.path if piped else (), lambda place: stage_of[place[0]])
+    parts = ((stage, list(places)) for stage, places in along)
     return DrawnRun(
         title=title,
         axis="stage" if piped else "",
         rows=stages if piped else _streams(tables[0]),
         width_ps=report.step_time_ps,
         path=tuple(
-            (stage_of[place[0]], timeline.start_ps(place), timeline.end_ps(place)) for place in path
+            (stage, timeline.start_ps(places[0]), timeline.end_ps(places[-1]))
+            for stage, places in parts
         ),
         axes=tuple(op.axis for op in timeline.graph.comms),
     )
