@@ -138,13 +138,17 @@ class _Plot(Noun):
         order = np.lexsort((start - end, dot))
         kept = order[np.unique(dot[order], return_index=True)[1]]
         kept = kept[end[kept] > start[kept]]
-        left, right = start[kept], np.maximum(end, start + self.dot_ps)[kept]
+        left, right, tint = start[kept], np.maximum(end, start + self.dot_ps)[kept], colour[kept]
+        if border == "none" and len(kept):  # those of a colour that touch are one
+            apart = (left[1:] > right[:-1]) | np.diff(tint).astype(bool)
+            first = np.flatnonzero(np.append(True, apart))
+            left, right, tint = left[first], np.maximum.reduceat(right, first), tint[first]
         across = np.stack([left, left, right, right], axis=1) / self.scale
         up = np.broadcast_to(row + np.array([*high, *high[::-1]]), across.shape)
         corners: Any = np.stack([across, up], axis=2)  # as one array nine times as fast as listed
         boxes = PolyCollection(
             corners,
-            facecolors=to_rgba_array(colours)[colour[kept]],
+            facecolors=to_rgba_array(colours)[tint],
             edgecolors=border,
             linewidth=0.3,
         )
