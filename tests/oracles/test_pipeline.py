@@ -146,7 +146,7 @@ def test_eager_times_and_idle_are_the_reference_evaluation(shared: Path) -> None
             timeline = run_graph(graph, prices)
             spent = simulated_ranks(timeline)
             report = make_report(
-                timeline, prices, spent, find_traffic(graph, prices), workload="", warnings=()
+                timeline, prices, spent, find_traffic(graph.uses, prices), workload="", warnings=()
             )
             assert report.pipeline_time_ps == expected["makespan"], (case["P"], case["m"], name)
             idle = [spent.bubbles[actor] for actor in spent.actor_of]

@@ -116,7 +116,7 @@ def run(
     timeline = run_graph(graph, prices)
     spent = simulated_ranks(timeline)
     return make_report(
-        timeline, prices, spent, find_traffic(graph, prices), workload="", warnings=()
+        timeline, prices, spent, find_traffic(graph.uses, prices), workload="", warnings=()
     ), spent
 
 

@@ -205,7 +205,7 @@ def test_a_fused_pair_takes_as_long_as_its_halves(
     times = data.draw(costs(schedule))
     timeline = run(schedule, times, mode)
     for rank, order in enumerate(schedule.orders):
-        start, end = (each[:, 0].tolist() for each in timeline.of_rank(rank).entry_times)
+        start, end = (each.tolist() for each in timeline.entry_times(rank))
         lengths = [b - a for a, b in zip(start, end, strict=True)]
         assert lengths == [times.of(rank, entry) for entry in order]
 

@@ -15,7 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from stepsim.base.axes import Group, ParallelAxis, Phase, Stream
+from stepsim.base.arrays import Ints, ints
+from stepsim.base.axes import Group, ParallelAxis, Part, Phase, Stream
 from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
@@ -64,7 +65,8 @@ class Task(Noun, kw_only=False):
     """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
     `comm` is the number of a communication in the graph's table, -1 for compute. `host_part` says
-    which option the duration is of, if it is one's. `kernels` are what compute is made of. Nothing
+    which option the duration is of, if it is one's; `kernels` are what compute is made of. `part`
+    is the part of a step that it is; of a transfer or a launch, when it is waited for. Nothing
     depends on the label.
     """
 
@@ -75,6 +77,7 @@ class Task(Noun, kw_only=False):
     duration_ps: int = 0
     comm: int = -1
     after: Numbers = ()
+    part: Part = Part.COMPUTE
     host_part: HostPart | None = None
     kernels: Kernels = NO_KERNELS
 
@@ -88,6 +91,11 @@ class TaskList(Noun, eq=False, dict=True):
     def comms(self) -> Counter[int]:
         """How often each communication is a task, in the order in which they are met."""
         return Counter(task.comm for task in self.tasks if task.comm >= 0)
+
+    @cached_property
+    def parts(self) -> Ints:
+        """The part that each task is."""
+        return ints([task.part for task in self.tasks])
 
     @cached_property
     def waits(self) -> NodeWaits:
@@ -145,7 +153,8 @@ class _TaskListBuilder(Struct, kw_only=True):
         work, phase = item.work, item.phase
         if work.wait_ps:
             what = "wait for the host"
-            after = self.add(after, TaskKind.HOST, Stream.COMPUTE, what, phase, work.wait_ps)
+            own = TaskKind.HOST, Stream.COMPUTE, what, phase, work.wait_ps
+            after = self.add(after, *own, part=Part.HOST)
         if not work.compute_ps:
             return after
         own = TaskKind.COMPUTE, Stream.COMPUTE, item.name, phase, work.compute_ps
@@ -159,7 +168,7 @@ class _TaskListBuilder(Struct, kw_only=True):
                 after = self._begun(item, after)
                 stream = op.axis.stream if self.detached is None else self.detached
                 own = TaskKind.COLLECTIVE, stream, item.name, item.phase
-                after = self.add(after, *own, comm=number)
+                after = self.add(after, *own, comm=number, part=op.axis.exposed)
         return after
 
     def host(self, part: HostPart, phase: Phase, host: HostTimes, after: Numbers) -> Numbers:
@@ -168,13 +177,13 @@ class _TaskListBuilder(Struct, kw_only=True):
             return after
         label = _HOST_LABELS.get(part, part.option)
         own = TaskKind.HOST, Stream.COMPUTE, label, phase, host[part]
-        return self.add(after, *own, host_part=part)
+        return self.add(after, *own, host_part=part, part=Part.HOST)
 
     def launch(self, item: StepItem, host_ps: int, after: Numbers) -> None:
         """Add the host's launches, which begin after `after`; `launched` waits for them."""
         if host_ps:
             own = TaskKind.HOST, Stream.HOST, item.name, item.phase, host_ps
-            self._launches = self.add(self._begun(item, after), *own)
+            self._launches = self.add(self._begun(item, after), *own, part=Part.EXPOSED_HOST)
 
     def launched(self, after: Numbers) -> Numbers:
         """What kernels wait for that the host launches next: `after`, and its launches so far."""

@@ -27,7 +27,7 @@ from stepsim.base.arrays import (
     rows_of,
     spans,
 )
-from stepsim.base.axes import Group
+from stepsim.base.axes import Group, Part
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun, Numbers, Values, replace
 from stepsim.base.units import MAX_INT64
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 GROUPS = tuple(Group)
 """Kinds of groups by the numbers that columns have for them."""
 MESSAGES = GROUPS.index(Group.PP)
+CONTRACTED = -1
+"""The part of a task list that is one task: it has several."""
 _STUCK_SHOWN = 5
 
 
@@ -101,6 +103,13 @@ class Tasks(Noun, eq=False, dict=True):
         """How long each task takes."""
         found: Ints = self.row_ps.take(self.row)
         return found
+
+    @cached_property
+    def parts(self) -> Ints:
+        """The part of a step that tasks of each row are."""
+        tasks = (row.task(self.program) for row in self.rows)
+        others = (Part.EXPOSED_PP if row.use else CONTRACTED for row in self.rows)
+        return ints([t.part if t else other for t, other in zip(tasks, others, strict=True)])
 
     @cached_property
     def inner(self) -> Small:

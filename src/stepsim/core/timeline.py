@@ -113,6 +113,11 @@ class Timeline(Noun, dict=True):
         within("rank", rank, 0, self.graph.plan.npus - 1)
         return self._cohort([self.actors.of(rank)])
 
+    def entry_times(self, rank: int) -> tuple[Ints, Ints]:
+        """Start and end in ps of every entry of a rank's order."""
+        start, end = self.of_rank(rank).entry_times
+        return start[:, 0], end[:, 0]
+
     def _cohort(self, actors: Sequence[int]) -> Cohort:
         nodes = [self.flat.node_of[actor] for actor in actors]
         return Cohort(

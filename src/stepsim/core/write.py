@@ -165,9 +165,10 @@ class TaskGraph(Noun):
     notes: Names
 
     @property
-    def uses(self) -> tuple[Use, ...]:
-        """The communications of all stages, stage by stage."""
-        return tuple(use for program in self.programs for use in program.uses)
+    def uses(self) -> dict[Use, int]:
+        """The communications of all stages, stage by stage, and how often a rank takes part."""
+        counted = (program.counts.items() for program in self.programs)
+        return {use: count for counts in counted for use, count in counts}
 
     def streams(self) -> Iterator[tuple[int, Stream]]:
         """Communications and streams on which they run."""

@@ -6,25 +6,22 @@ collective's slowest member arrives, idle before a pipeline neighbour has sent. 
 to the step time by construction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, distinct, ints, rows_of, spans
 from stepsim.base.axes import Part, Stream
 from stepsim.base.structs import Noun
-from stepsim.core.actions import Task, TaskList
-from stepsim.core.flat import ListTimes, Tasks
+from stepsim.core.actions import TaskList
+from stepsim.core.flat import CONTRACTED, ListTimes, Tasks
+from stepsim.core.path import PathRuns
 from stepsim.core.timeline import Timeline
-from stepsim.core.write import SegmentKind, TaskGraph
-from stepsim.run.spans import TaskKind
+from stepsim.core.write import SegmentKind
 
-_WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
-# The part of a contracted task of the compute stream: it has several.
-_CONTRACTED = -1
+_WORK = (Part.COMPUTE, Part.HOST)
 # Parts of the compute stream.
-_BUSY = (*_WORK.values(), _CONTRACTED)
+_BUSY = (*_WORK, CONTRACTED)
 _NO_LISTS = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
@@ -48,9 +45,7 @@ class Gaps(Noun):
     left: Ints
 
 
-def find_gaps(
-    part: NDArray[np.int8], after: Lists, detached: Bools, lists: Sequence[Ints] = _NO_LISTS
-) -> Gaps:
+def find_gaps(part: Ints, after: Lists, detached: Bools, lists: Sequence[Ints] = _NO_LISTS) -> Gaps:
     """The gaps of tasks of a `part` each, which wait for others.
 
     Nobody waits for a `detached` transfer at its own end. Task lists laid out, from `lists[0]` to
@@ -68,9 +63,9 @@ def find_gaps(
         closing=busy % 2 == 1,
         tasks=tasks,
         lists=lists,
-        work={each: np.flatnonzero(part == each) for each in _WORK.values()},
+        work={each: np.flatnonzero(part == each) for each in _WORK},
         awaited=awaited,
-        part=part[awaited].astype(np.int64),
+        part=part[awaited],
         gap=gap,
         left=awaited[gap == len(busy)],
     )
@@ -184,9 +179,9 @@ def step_breakdown(timeline: Timeline) -> Ints:
             if row.inner < 0 and row.use is None:
                 times, rows = tasks.times[row.look.task_list], tasks.program.lists
                 if times not in known:
-                    known[times] = _parts_of_list(rows[row.look.task_list], times, timeline.graph)
+                    known[times] = _parts_of_list(rows[row.look.task_list], times)
                 contracted += row.look.runs * known[times]
-        gaps = program_gaps(tasks, timeline.graph)
+        gaps = program_gaps(tasks)
         total = breakdown(gaps, cohort.start, cohort.end, contracted)
         slowed = cohort.longer_ps.sum(axis=0)
         total[Part.COMPUTE] -= slowed
@@ -196,38 +191,31 @@ def step_breakdown(timeline: Timeline) -> Ints:
     return found
 
 
-def _parts_of_list(task_list: TaskList, times: ListTimes, graph: TaskGraph) -> Ints:
+def path_parts(path: Iterable[PathRuns]) -> Ints:
+    """The path's time by what it is spent on, in ps; the sum is the step time."""
+    total = np.zeros(len(Part), np.int64)
+    for runs in path:
+        np.add.at(total, runs.parts, (runs.end_ps - runs.start_ps).sum(axis=0))
+    return total
+
+
+def _parts_of_list(task_list: TaskList, times: ListTimes) -> Ints:
     """Parts of a task list that runs without interruption, of shape (parts, 1), in ps."""
-    gaps = list_gaps(task_list, graph)
     nothing = np.zeros((len(Part), 1), np.int64)
-    return breakdown(gaps, times.start[:, None], times.end[:, None], nothing)
+    return breakdown(list_gaps(task_list), times.start[:, None], times.end[:, None], nothing)
 
 
-def list_gaps(task_list: TaskList, graph: TaskGraph) -> Gaps:
+def list_gaps(task_list: TaskList) -> Gaps:
     """The gaps of the tasks of a list."""
-    part = np.array([part_of(task, graph) for task in task_list.tasks], np.int8)
+    part = task_list.parts
     return find_gaps(part, task_list.waits.after, np.zeros(len(part), bool))
 
 
-def program_gaps(tasks: Tasks, graph: TaskGraph) -> Gaps:
+def program_gaps(tasks: Tasks) -> Gaps:
     """The gaps of the tasks of an actor."""
-    part, closes = np.zeros((2, len(tasks.rows)), np.int8)
-    for number, row in enumerate(tasks.rows):
-        task = row.task(tasks.program)
-        if task:
-            part[number] = part_of(task, graph)
-            last = row.inner == len(graph.task_lists[row.look.task_list].tasks) - 1
-            closes[number] = last and row.look.kind is not SegmentKind.REDUCTION
-        else:
-            part[number] = Part.EXPOSED_PP if row.use else _CONTRACTED
-    closed = np.flatnonzero(closes.take(tasks.row))
-    first = tasks.first[tasks.segment[closed]].astype(np.int64)
-    detached = tasks.program.stream.take(tasks.segment) == Stream.EAGER
-    return find_gaps(part.take(tasks.row), tasks.after, detached, (first, closed + 1))
-
-
-def part_of(task: Task, graph: TaskGraph) -> Part:
-    """The part that a task of a task list is; of a transfer or a launch, when it is waited for."""
-    if task.comm >= 0:
-        return graph.comms[task.comm].axis.exposed
-    return Part.EXPOSED_HOST if task.stream is Stream.HOST else _WORK[task.kind]
+    segment, program = tasks.segment, tasks.program
+    closes = (tasks.inner >= 0) & (np.diff(segment, append=-1) != 0)
+    closed = np.flatnonzero(closes & (program.kind.take(segment) != SegmentKind.REDUCTION))
+    first = tasks.first[segment[closed]].astype(np.int64)
+    detached = program.stream.take(segment) == Stream.EAGER
+    return find_gaps(tasks.parts.take(tasks.row), tasks.after, detached, (first, closed + 1))

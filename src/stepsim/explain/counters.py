@@ -26,9 +26,8 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
     held for its input gradient first, then for its weight gradient alone. The most of the sum is
     `PeakLive.freed_at_w`, the most of the first curve `freed_at_b`, but for actions of no time.
     """
-    ran, schedule = timeline.of_rank(rank), timeline.graph.schedule
-    start, end = (times[:, 0] for times in ran.entry_times)
-    order, split = schedule.columns[ran.tasks.program.stage], schedule.splits_backward
+    (start, end), graph = timeline.entry_times(rank), timeline.graph
+    order, split = graph.schedule.columns[graph.plan.stage_of(rank)], graph.schedule.splits_backward
     place, part = (order.kind >= 0).nonzero()
     kind = order.kind[place, part]
     return summed_curves(

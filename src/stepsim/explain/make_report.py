@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats, Ints, rows_of
 from stepsim.base.structs import Names, Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
+from stepsim.core.path import path_runs
 from stepsim.core.timeline import Timeline
-from stepsim.explain.breakdown import step_breakdown
-from stepsim.explain.critical_path import path_parts, path_runs
+from stepsim.explain.breakdown import path_parts, step_breakdown
 from stepsim.explain.network_use import Traffic, comm_use, link_use
 from stepsim.explain.report import (
     Bubble,
@@ -115,10 +115,9 @@ def make_report(
     graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
     unslowed_ps, links = timeline.unslowed_ps, link_use(prices.topology, traffic, step)
-    path = path_runs(timeline)
     stages = _stages(timeline, ranks, memory)
     busiest = max(bubble.busy for bubble in ranks.bubbles)
-    placed = comm_use(graph, prices)
+    placed = comm_use(graph.uses, prices)
     comms = tuple(use for use, _ in placed)
     poor, unmeasured = known_accuracy(placed, prices.topology, step)
     settings = options.settings()
@@ -148,7 +147,7 @@ def make_report(
         peak_activations=max(stage.peak_activations.freed_at_w for stage in stages),
         peak_activation_bytes=None if memory is None else memory.activation_bytes,
         breakdown_ps=mean_parts(ranks.breakdown, ranks.actors.counts),
-        critical_path_ps=by_name(path_parts(graph, path).values()),
+        critical_path_ps=by_name(path_parts(path_runs(timeline)).tolist()),
         stages=stages,
         links=links,
         comms=comms,
@@ -231,8 +230,7 @@ def _stages(
         actors = np.flatnonzero(ranks.actors.stages == stage)
         counts = ranks.actors.counts[actors]
         forward, backward = _action_means(timeline, stage)
-        ran = timeline.of_rank(stage * plan.stage_ranks).entry_times
-        start, end = (times[:, 0] for times in ran)
+        start, end = timeline.entry_times(stage * plan.stage_ranks)
         order = timeline.graph.schedule.columns[stage]
         steady_start, steady_end = _steady_state(order, start, end)
         held = None

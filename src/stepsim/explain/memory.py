@@ -112,7 +112,7 @@ def step_memory(
 def memory_curves(timeline: Timeline, held: HeldBytes, rank: int) -> Curves:
     """Bytes of a rank over time, by what they are for."""
     stage = timeline.graph.plan.stage_of(rank)
-    start, end = (times[:, 0] for times in timeline.of_rank(rank).entry_times)
+    start, end = timeline.entry_times(rank)
     sizes = _sizes(held, stage)
     begun, over = _changes(timeline.graph.schedule.columns[stage], len(sizes) - 1)
     fixed = np.array([[held.fixed[part][stage] for part in held.fixed]])

@@ -9,7 +9,6 @@ from stepsim.base.arrays import Ints, Summand, add_up, distinct, first_largest
 from stepsim.base.axes import CollectiveKind, Group, ParallelAxis
 from stepsim.base.structs import finite
 from stepsim.base.units import PS_PER_S
-from stepsim.core.write import TaskGraph
 from stepsim.explain.report import CommUse, LinkUse, LinkUser
 from stepsim.network.collectives.flows import steps_load
 from stepsim.network.prices import Prices, Use
@@ -26,18 +25,18 @@ Traffic = Mapping[_User, Summand]
 """Links, ascending, and the bytes that each user puts on them in a step."""
 
 
-def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
-    """Trace the collectives of every stage and the messages it sends.
+def find_traffic(uses: Mapping[Use, int], prices: Prices) -> Traffic:
+    """Trace the collectives of every stage and the messages it sends, each so often.
 
     Groups of all stages that do the same in the same way, equally often, are traced together.
     """
     alike: dict[tuple[CommOp, bytes, int], list[tuple[Use, int, Ints]]] = defaultdict(list)
-    for use in graph.uses:
+    for use, count in uses.items():
         if use.peer_stage >= 0 and not use.sends:
             continue
-        patterns, count = prices.patterns(use), graph.programs[use.stage].counts[use]
-        for look, groups in patterns.rows(use.stage, graph.plan.stage_ranks):
-            key = graph.comms[use.comm], patterns.key(look), count
+        patterns = prices.patterns(use)
+        for look, groups in patterns.rows(use.stage, prices.plan.stage_ranks):
+            key = prices.comms[use.comm], patterns.key(look), count
             alike[key].append((use, look, patterns.npus[groups]))
     found: dict[_User, Summand] = {}
     for (op, _, count), several in alike.items():
@@ -52,25 +51,22 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
     return found
 
 
-def comm_use(graph: TaskGraph, prices: Prices) -> list[tuple[CommUse, int]]:
+def comm_use(uses: Mapping[Use, int], prices: Prices) -> list[tuple[CommUse, int]]:
     """Every communication of the step, those that take most time first.
 
     With it comes over how many nodes the most spread of its groups lies.
     """
-    counts = Counter[CommOp]()
+    counts: dict[CommOp, Counter[int]] = defaultdict(Counter)
     taken: dict[CommOp, set[tuple[int, int, str, int]]] = defaultdict(set)
-    for stage in range(len(graph.programs)):
-        here = Counter[CommOp]()
-        for use, count in graph.programs[stage].counts.items():
-            if use.peer_stage >= 0 and not use.sends:
-                continue
-            op, patterns = graph.comms[use.comm], prices.patterns(use)
-            here[op] += count
-            for look, _ in patterns.rows(use.stage, graph.plan.stage_ranks):
-                cost = prices.cost(use, look)
-                nodes = len(distinct(patterns.distinct[look] // prices.topology.node_size))
-                taken[op].add((cost.time_ps, cost.alone_ps, cost.way, nodes))
-        counts |= here  # the most of any stage
+    for use, count in uses.items():
+        if use.peer_stage >= 0 and not use.sends:
+            continue
+        op, patterns = prices.comms[use.comm], prices.patterns(use)
+        counts[op][use.stage] += count
+        for look, _ in patterns.rows(use.stage, prices.plan.stage_ranks):
+            cost = prices.cost(use, look)
+            nodes = len(distinct(patterns.distinct[look] // prices.topology.node_size))
+            taken[op].add((cost.time_ps, cost.alone_ps, cost.way, nodes))
     comms = []
     for op, costs in taken.items():
         if not op.size_bytes:
@@ -79,9 +75,9 @@ def comm_use(graph: TaskGraph, prices: Prices) -> list[tuple[CommUse, int]]:
         comm = CommUse(
             group=op.group,
             kind=op.kind,
-            ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
+            ranks=2 if op.group is Group.PP else prices.plan.group_size(op.group),
             size_bytes=op.size_bytes,
-            count=counts[op],
+            count=max(counts[op].values()),
             algorithms=tuple(sorted({*ways})),
             time_ps=max(times_ps),
             alone_ps=max(alone_ps),

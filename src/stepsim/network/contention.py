@@ -1,7 +1,7 @@
 """The fair-sharing network of a job: what its transfers are, at which classes of links."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -187,7 +187,7 @@ class Contention(Noun, dict=True):
 
 def find_contention(
     prices: Prices,
-    uses: Sequence[Use],
+    uses: Collection[Use],
     streams: Iterable[tuple[int, Stream]],
     slow: Floats | None,
     *,

@@ -128,7 +128,7 @@ class PreparedStep(Noun, dict=True):
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
         """What is known of its run; with `weigh` its doubts are told elsewhere."""
         work, ranks = self.workload, simulated_ranks(timeline)
-        traffic = find_traffic(self.graph, self.prices)
+        traffic = find_traffic(self.graph.uses, self.prices)
         doubts = () if weigh else tuple(doubt.text for doubt in self.doubts)
         notes, findings = self.notes, tuple(Finding(text=text) for text in self.too_large)
         if timeline.engine is Engine.LEVELS and self.job.options.engine is None:

@@ -10,9 +10,9 @@ from stepsim.base.arrays import Bools, Ints, Lists, bounds, ints, rows_of
 from stepsim.base.axes import ParallelAxis
 from stepsim.base.structs import Noun, Numbers, Values, replace
 from stepsim.core.flat import Tasks, met_messages, tasks_of
+from stepsim.core.path import path_runs
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import TaskGraph
-from stepsim.explain.critical_path import path_runs
 from stepsim.explain.report import Lanes, Report, ResultDocument
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules import Action

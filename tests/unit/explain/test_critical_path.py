@@ -14,9 +14,10 @@ from stepsim.base.axes import Part
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.core.ends import freed_by
+from stepsim.core.path import path_runs
 from stepsim.core.timeline import Timeline, run_graph
 from stepsim.core.write import Program
-from stepsim.explain.critical_path import path_parts, path_runs
+from stepsim.explain.breakdown import path_parts
 from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
@@ -38,7 +39,7 @@ def test_of_one_microbatch_it_is_the_whole_pipeline() -> None:
     durations = [run.end_ps(place) - run.start_ps(place) for place in path]
     assert [time for time in durations if time] == [5, HOP, 7, 9, HOP, 11]
     assert run.step_time_ps == sum(durations) == 5 + 7 + 9 + 11 + 2 * HOP
-    parts = path_parts(run.graph, path_runs(run))
+    parts = path_parts(path_runs(run))
     assert parts[Part.COMPUTE] == 32
     assert parts[Part.EXPOSED_PP] == 2 * HOP
 
@@ -73,7 +74,7 @@ def test_it_has_no_gap_and_its_parts_are_the_step(
     for before, after in pairwise(path):
         assert run.end_ps(before) == run.start_ps(after)
     runs = path_runs(run)
-    assert sum(path_parts(run.graph, runs).values()) == run.step_time_ps
+    assert path_parts(runs).sum() == run.step_time_ps
     spent = sum(int((each.end_ps - each.start_ps).sum()) for each in runs)
     assert spent == run.step_time_ps
 

@@ -35,7 +35,7 @@ def graph_of(plan: Plan, *comms: CommOp, message: int = 0) -> TaskGraph:
 def uses(graph: TaskGraph, step_ps: int = 100 * MS) -> tuple[LinkUse, LinkUse]:
     """Use of the inner and the outer links in a step of so long."""
     prices = Prices(plan=graph.plan, topology=two_levels(), comms=graph.comms)
-    inner, outer = link_use(prices.topology, find_traffic(graph, prices), step_ps)
+    inner, outer = link_use(prices.topology, find_traffic(graph.uses, prices), step_ps)
     return inner, outer
 
 
@@ -92,5 +92,5 @@ def test_a_round_that_sends_nothing_loads_no_link_of_any_stage() -> None:
     )
     topology = NestedTopology(name="nodes", source="test", dimensions=dimensions)
     prices = Prices(plan=plan, topology=topology, comms=graph.comms)
-    inner, outer = link_use(topology, find_traffic(graph, prices), MS)
+    inner, outer = link_use(topology, find_traffic(graph.uses, prices), MS)
     assert (inner.total_bytes, outer.total_bytes) == (8, 16)

@@ -35,7 +35,7 @@ def reported(ranks: int, microbatches: int, name: str = "1f1b") -> tuple[Report,
     timeline = run_graph(graph, prices)
     spent, before = simulated_ranks(timeline), ("said before",)
     return make_report(
-        timeline, prices, spent, find_traffic(graph, prices), workload="even", warnings=before
+        timeline, prices, spent, find_traffic(graph.uses, prices), workload="even", warnings=before
     ), spent
 
 

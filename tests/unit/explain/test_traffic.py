@@ -17,7 +17,7 @@ MB = 10**6
 def traffic(plan: Plan, *comms: CommOp) -> Traffic:
     graph = graph_of(plan, *comms, message=MB)
     topology = two_levels(plan.npus // 2)
-    return find_traffic(graph, Prices(plan=plan, topology=topology, comms=graph.comms))
+    return find_traffic(graph.uses, Prices(plan=plan, topology=topology, comms=graph.comms))
 
 
 def by_class(found: Traffic, npus: int) -> list[float]:

@@ -100,7 +100,7 @@ class Batch(Noun, dict=True):
     @cached_property
     def _gaps(self) -> dict[int, Gaps]:
         """The gaps of tasks, by their number as an object."""
-        return {id(tasks): program_gaps(tasks, self.job.graph) for tasks in self.flat.programs}
+        return {id(tasks): program_gaps(tasks) for tasks in self.flat.programs}
 
     @property
     def networked(self) -> str:

@@ -238,6 +238,6 @@ class LengthTable(Struct, kw_only=True):
         found: dict[int, Ints] = {}
         for number, length in self.lists.items():
             if number not in self._gaps:
-                self._gaps[number] = list_gaps(length.task_list, self.graph)
+                self._gaps[number] = list_gaps(length.task_list)
             found[number] = length.parts_ps(values, self._gaps[number])
         return found
