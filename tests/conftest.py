@@ -21,6 +21,11 @@ settings.load_profile("quick")  # pytest --hypothesis-profile=thorough tries mor
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_collection_finish() -> None:
+    """The collector does not walk through all tests again as each of them runs."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def workloads() -> Path:
     """The repository's workload files."""
