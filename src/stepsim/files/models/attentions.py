@@ -118,33 +118,23 @@ class Attentions(Kinds, kw_only=True):
             heads = said
         grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
         kv_heads = 1 if self.flag("multi_query") and not grouped else kv_heads or heads
-        head_dim, value_dim = self.head_dim(heads), self.some("v_head_dim")
         layers = self.inside("per_layer_config").values
         own_layer = Fields(place=self.place, values=layers.get(f"{layer:02d}") or {})
-        head_dim = own_layer.count("head_dim", default=head_dim)
-        kv_heads = own_layer.count("KV_HEADS", default=kv_heads)
-        other = self.inside("attention_other_setting")
-        names = ("swa_num_attention_heads", "num_sliding_attention_heads")
-        swa_heads, swa_kv = self.some(*names), self.some("swa_num_key_value_heads")
-        swa_dim, swa_value = self.some("swa_head_dim"), self.some("swa_v_head_dim")
-        if kind is Kind.SLIDING:
-            heads = swa_heads or other.count("num_attention_heads", default=heads)
-            kv_heads = swa_kv or other.count("num_attention_groups", default=kv_heads)
-            head_dim = swa_dim or other.count("head_dim", default=head_dim)
-            value_dim = swa_value or value_dim
         wide = kind is Kind.FULL and self.has("global_head_dim")
         shares = self.flag("attention_k_eq_v") and wide
-        if wide:
-            head_dim = self.count("global_head_dim")
-        if shares:
-            kv_heads = self.count("num_global_key_value_heads", default=kv_heads)
-        return {
+        sizes = {
             "heads": heads,
-            "kv_heads": kv_heads,
-            "head_dim": head_dim,
-            "value_dim": value_dim,
+            "kv_heads": own_layer.count("KV_HEADS", default=kv_heads),
+            "head_dim": own_layer.count("head_dim", default=self.head_dim(heads)),
+            "value_dim": self.some("v_head_dim"),
             "shares_values": shares,
         }
+        sliding = self.part("sliding", **sizes)
+        if wide:
+            sizes["head_dim"] = self.count("global_head_dim")
+        if shares:
+            sizes["kv_heads"] = self.count("num_global_key_value_heads", default=sizes["kv_heads"])
+        return sliding if kind is Kind.SLIDING else sizes
 
     def head_dim(self, heads: int) -> int:
         """Width of a head: said, or its share of the hidden width.
@@ -261,17 +251,9 @@ class Attentions(Kinds, kw_only=True):
 
     def kimi_mixer(self) -> KimiDeltaAttention:
         """Kimi delta attention, in the words of KimiLinearConfig or BailingHybridConfig."""
-        own = self.inside("linear_attn_config")
-        self.pass_over("short_conv_kernel_size")
-        width = own.some("head_dim") or self.some("linear_head_dim")
-        width = width or self.count("head_dim", default=128)
-        return KimiDeltaAttention(
-            heads=own.some("num_heads") or self.count("linear_num_heads", "HEADS"),
-            head_dim=width,
-            convolution=own.some("short_conv_kernel_size")
-            or self.count("linear_conv_kernel_dim", "short_conv_kernel_size", default=4),
-            gate_rank=None if self.family.full_gates else width,
-        )
+        said = self.part("kimi")
+        rank = None if self.family.full_gates else said["head_dim"]
+        return KimiDeltaAttention(**said, gate_rank=rank)
 
     def lightning_mixer(self) -> LightningAttention:
         """Lightning attention, in the words of MiniMaxConfig or BailingMoeLinearV2Config."""

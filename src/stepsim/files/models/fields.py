@@ -41,6 +41,7 @@ def spelled(*names: str) -> list[str]:
 class Fields(Struct, kw_only=True):
     """The keys of a configuration; `place` names it in errors, `read` are the keys asked for.
 
+    A key of a table in it is called `table.key`.
     Keys that it leaves out have the value that `defaults` say, which are noted in `assumed`.
     """
 
@@ -61,14 +62,19 @@ class Fields(Struct, kw_only=True):
         """
         keys = spelled(*names)
         self.read.update(keys)
-        said = next((self.values[key] for key in keys if self.values.get(key) is not None), None)
-        silent = self.values.keys().isdisjoint(keys)
+        said = next((value for value in [*map(self.value, keys)] if value is not None), None)
+        silent = said is None and self.values.keys().isdisjoint(keys)
         left = next((key for key in keys if key in self.defaults), None) if silent else None
         if left is not None:
             said = self.assumed[left] = self.defaults[left]
         if said is not None and not isinstance(said, kind):
             raise self.wrong(said, expected, *names)
         return said
+
+    def value(self, key: str) -> Any:
+        """What a key says, None where there is none."""
+        table, dot, inner = key.partition(".")
+        return self.inside(table).value(inner) if dot else self.values.get(key)
 
     def pass_over(self, *names: str) -> None:
         """Take these keys for read, whatever they say."""
@@ -81,7 +87,7 @@ class Fields(Struct, kw_only=True):
     def name_of(self, *names: str) -> str:
         """The key that says it, as errors call it."""
         keys = spelled(*names)
-        return next((key for key in keys if self.values.get(key) is not None), keys[0])
+        return next((key for key in keys if self.value(key) is not None), keys[0])
 
     def count(
         self, *names: str, default: int | None = None, least: int = 1, most: int = _LARGEST
@@ -138,10 +144,14 @@ class Fields(Struct, kw_only=True):
         value = self.raw(*names, kind=bool, expected="true or false")
         return default if value is None else bool(value)
 
-    def part(self, name: str) -> Keys:
-        """Fields of a part of layers that stand in keys of their own, as `parts.toml` has them."""
-        parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[str | int | bool]]])
-        return {field: self._said(*words) for field, words in parts[name].items()}
+    def part(self, name: str, **usual: Any) -> Keys:
+        """Fields of a part of layers that stand in keys of their own, as `parts.toml` has them.
+
+        Those that no key says are what is `usual`.
+        """
+        parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[Any]]])[name]
+        said = (field for field, words in parts.items() if field not in usual or self.has(*words))
+        return {**usual, **{field: self._said(*parts[field]) for field in said}}
 
     def _said(self, *words: Any) -> int:
         """A number, or whether something is so, by its keys and what it is without them."""
@@ -328,8 +338,7 @@ class Reading(Fields, kw_only=True):
 
     def activation(self) -> Activation:
         """The activation of its MLPs; raises WorkloadError for one that is not known."""
-        usual = self.text("ACTIVATION", default=self.family.activation)
-        name = self.inside("ffn_act_fn").text("name", default=usual)
+        name = self.text("ffn_act_fn.name", "ACTIVATION", default=self.family.activation)
         known = {
             word: each
             for word, several in families().activation.items()

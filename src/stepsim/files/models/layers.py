@@ -91,13 +91,13 @@ class Kinds(Reading, kw_only=True):
         chosen = self.items("sparse_attention_freq")
         if chosen is not None and len(chosen) >= count:
             return [Kind.MIXER if number else Kind.FULL for number in chosen[:count]]
-        for table, name, first in (
-            (self.inside("linear_attn_config"), "full_attn_layers", 1),
-            (self, "attn_layer_indices", 0),
-            (self, "full_attn_idxs", 0),
-            (self, "hybrid_layer_ids", 0),
+        for name, first in (
+            ("linear_attn_config.full_attn_layers", 1),
+            ("attn_layer_indices", 0),
+            ("full_attn_idxs", 0),
+            ("hybrid_layer_ids", 0),
         ):
-            members = table.items(name)
+            members = self.items(name)
             if members is not None:
                 full = set(map(str, members))
                 return [_full(str(layer + first) in full) for layer in range(count)]

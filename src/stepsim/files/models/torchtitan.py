@@ -272,12 +272,13 @@ def _read_kernels(job: Fields) -> AskedItems:
 
 
 def _job(source: str, values: Keys) -> Fields:
-    """Values of a job by `section.key`; degrees may stand in the sections of old releases."""
+    """The sections of a job; degrees may stand in the sections of old releases."""
     whole = Fields(place=source, values=values)
     sections = {name: whole.inside(name).values for name in values}
-    found = {f"parallelism.{k}": v for old in _OLD for k, v in sections.get(old, {}).items()}
-    found |= {f"{name}.{k}": v for name, held in sections.items() for k, v in held.items()}
-    return Fields(place=source, values=found)
+    parallel: Values = {}
+    for name in (*_OLD, "parallelism"):
+        parallel |= sections.get(name, {})
+    return Fields(place=source, values={**sections, "parallelism": parallel})
 
 
 def _read_batch(job: Fields, pp: int) -> AskedItems:
