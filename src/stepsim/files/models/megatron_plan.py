@@ -9,7 +9,6 @@ from stepsim.base.structs import Names, shipped
 from stepsim.files.models.megatron import MegatronArguments
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
-    FSDP_STAGES,
     PAIRED_EXCHANGES,
     PAIRED_WEIGHTS,
     broken_rules,
@@ -25,14 +24,11 @@ from stepsim.workload.model.architecture import (
     QkNorm,
 )
 from stepsim.workload.model.choices import (
-    AttentionKernel,
     Recompute,
 )
 from stepsim.workload.model.held import stage_slices
 from stepsim.workload.model.layout import Slices, layout_text
 from stepsim.workload.plan import Plan
-
-_STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
 
 
 def said_of(table: str) -> Mapping[str, Arguments]:
@@ -128,24 +124,18 @@ def _of_ranks(plan: Plan, slices: Slices) -> dict[str, object]:
 
 def _of_work(plan: Plan) -> dict[str, object]:
     """What a plan says of ZeRO, from stage 2 on by Megatron FSDP, of recomputation and kernels."""
-    fsdp, full = plan.zero > 1, plan.recompute is Recompute.FULL
-    layers = plan.recompute_layers
+    full, layers = plan.recompute is Recompute.FULL, plan.recompute_layers
     modules = plan.recompute is Recompute.NONE and len(plan.recompute_modules) > 0
-    selective = modules or plan.recompute is Recompute.SELECTIVE
+    kind = "modules" if modules else "block" if full and layers is not None else plan.recompute
     return {
-        "use-distributed-optimizer": plan.zero > 0,
-        "use-megatron-fsdp": fsdp,
-        "data-parallel-sharding-strategy": fsdp and _STRATEGIES[plan.zero],
-        "no-gradient-accumulation-fusion": fsdp,
-        "ckpt-format": fsdp and "fsdp_dtensor",
+        **said_of("zero")[str(plan.zero)],
         "overlap-grad-reduce": plan.dp_overlap,
         "overlap-param-gather": plan.dp_overlap and plan.zero > 0,
-        "recompute-granularity": "full" if full else selective and "selective",
-        "recompute-method": full and ("uniform" if layers is None else "block"),
+        **said_of("recompute").get(kind, {}),
         "recompute-num-layers": full and (1 if layers is None else layers),
         "recompute-modules": modules and " ".join(plan.recompute_modules),
         "cpu-offloading-num-layers": plan.offload_layers > 0 and plan.offload_layers,
-        "attention-backend": plan.attention is AttentionKernel.UNFUSED and "unfused",
+        **said_of("attention").get(plan.attention, {}),
         "cuda-graph-impl": plan.cuda_graph and "local",
         **said_of("precision")[plan.precision],
     }
