@@ -35,14 +35,17 @@ _RATIOS = {  # names of layers of DeepSeek-V4 in newer releases of transformers
 class Attentions(Kinds, kw_only=True):
     """Reads the attention of a layer of some kind, or the mixer that it has in place of it."""
 
-    def attention(self, kind: Kind, *, layer: int = 0, borrows: bool = False) -> Attention:
+    def attention(self, kind: Any, *, layer: int = 0, borrows: bool = False) -> Attention:
         """Attention of the layer of this number; one that `borrows` reads an earlier one's keys.
 
+        Its kind is a `Kind`, or how many tokens a key stands for where the family compresses.
         Raises WorkloadError naming the key at fault.
         """
         if kind is Kind.MIXER:
             return self.mixer()
         family = self.family
+        if family.compresses:
+            return self.compressed(kind)
         heads = self.count("HEADS")
         if self.has("kv_lora_rank"):
             return self._latent(heads, chooses=kind is not Kind.SHARED)

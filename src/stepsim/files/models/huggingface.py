@@ -237,24 +237,12 @@ class _Reader(Attentions, Feeding, kw_only=True):
             return part_predictions(pattern, self._makers()) * number
         ratios = self.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
-            last = replace(last, attention=self.compressed(ratios[-1]))
+            last = replace(last, attention=self.attention(ratios[-1]))
         members = self.raw("moe_layers_enum")  # Step-3.5 counts layers that predict on
         if last.is_sparse and isinstance(members, str):
             listed = str(count) in re.findall(r"\d{1,6}", members)
             last = last if listed else replace(last, mlp=self.dense())
         return (last,) * number
-
-    def _compressed_layers(self, count: int) -> Iterator[Layer]:
-        """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""
-        ratios = self.ratios(count)
-        self.pass_over("num_hash_layers", "mlp_layer_types")  # how experts are chosen, no work
-        mlp = self.experts()
-        streams = self.count("hc_mult", default=1, most=64)
-        made = {
-            ratio: Layer(attention=self.compressed(ratio), mlp=mlp, norms=2, streams=streams)
-            for ratio in dict.fromkeys(ratios[:count])
-        }
-        yield from (made[ratio] for ratio in ratios[:count])
 
     # layers that are one part of a pattern
 
@@ -289,9 +277,6 @@ class _Reader(Attentions, Feeding, kw_only=True):
         return 0
 
     def _layers(self, count: int) -> Iterator[Layer]:
-        if self.family.compresses:
-            yield from self._compressed_layers(count)
-            return
         blocks = self.listed("block_configs", count)
         if blocks is not None:
             places = {f"block_configs[{i}]": block for i, block in enumerate(blocks)}
@@ -299,12 +284,16 @@ class _Reader(Attentions, Feeding, kw_only=True):
             yield from (self._block(fields.inside(place)) for place in places)
             return
         made: dict[object, Layer] = {}
-        kinds, sparse = self.kinds(count), self.sparse(count)
+        if self.family.compresses:  # DeepSeek-V4, whose words on experts say how they are chosen
+            self.pass_over("where_experts")
+            kinds, sparse = self.ratios(count), [True] * count
+        else:
+            kinds, sparse = self.kinds(count), self.sparse(count)
         # the last layers may read keys and values of an earlier one
         own_keys = count - self.count("num_kv_shared_layers", default=0)
         borrowed = [layer >= own_keys for layer in range(count)]
         differ = self.has("num_attention_heads_per_layer", "per_layer_config")
-        for number, kind in enumerate(zip(kinds, sparse, borrowed, strict=True)):
+        for number, kind in enumerate(zip(kinds, sparse, borrowed, strict=False)):
             key = (kind, differ and number)
             if key not in made:
                 made[key] = self._layer(number, *kind)
@@ -312,7 +301,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             if self.family.doubled:  # attention and a dense MLP once more (LongCat)
                 yield replace(made[key], mlp=self.dense())
 
-    def _layer(self, number: int, kind: Kind, sparse: bool, borrows: bool) -> Layer:
+    def _layer(self, number: int, kind: Any, sparse: bool, borrows: bool) -> Layer:
         """The layer of this number, of a kind, with experts or without."""
         family = self.family
         attention = self.attention(kind, layer=number, borrows=borrows)
@@ -327,6 +316,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             attention=attention,
             mlp=self.experts() if sparse else self.dense(twice=wide),
             norms=(2 if two else family.norms) + (width > 0) + 3 * beside,
+            streams=self.count("hc_mult", default=1, most=64) if family.compresses else 1,
             input_width=width,
         )
 
