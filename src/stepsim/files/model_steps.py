@@ -20,7 +20,7 @@ from stepsim.workload.model.architecture import (
     ExpertMlp,
     GroupedAttention,
     Layer,
-    LinearBlock,
+    Layers,
 )
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -183,9 +183,14 @@ class _Row(defaultdict[str, str]):
                     f"run {self['id']}: no public model {self['model']} says its blocks"
                 )
             return own
-        found = _resized(public, own)
         again = int(self._named("predictions") or 0)
-        return replace(found, prediction_layers=public.prediction_layers[:1] * again)
+        return replace(
+            public,
+            name=own.name,
+            layers=_resized(public, own),
+            vocabulary=own.vocabulary,
+            prediction_layers=public.prediction_layers[:1] * again,
+        )
 
     def _of_columns(self) -> Architecture:
         act = self._member("act", Activation)
@@ -204,8 +209,7 @@ class _Row(defaultdict[str, str]):
         return Architecture(
             name=self["model"],
             hidden=self._count("hidden"),
-            layers=(Layer(attention=attention, mlp=mlp),)
-            * _at_most("layers", self._count("layers")),
+            layers=(Layer(attention=attention, mlp=mlp),) * self._count("layers", most=MOST_LAYERS),
             vocabulary=self._count("vocab"),
             tied=bool(_match("tied", self["model"])),
             dropout=self["attn"] == AttentionKernel.UNFUSED,
@@ -215,7 +219,7 @@ class _Row(defaultdict[str, str]):
         recompute, modules, offload = self._recomputed()
         sequence = self._count("seq")
         pp, chunks = self._count("pp", 1, least=1), max(self._count("vpp", 1), 1)
-        stages = _at_most("pp x vpp", pp * chunks)
+        stages = whole_number("run", "pp x vpp", pp * chunks, TraceError, 1, MOST_LAYERS)
         framework = read_framework(self._framework())
         usual = self._usual(framework, architecture)
         by_cost = pp > 1 and framework.balances_stages
@@ -328,10 +332,12 @@ class _Row(defaultdict[str, str]):
             (one for one in recipes if one.suits(**degrees, chunks=chunks, zero=zero)), None
         )
 
-    def _count(self, column: str, default: int | None = None, least: int = 0) -> int:
+    def _count(
+        self, column: str, default: int | None = None, least: int = 0, most: int = 10**12
+    ) -> int:
         if not self[column] and default is not None:
             return default
-        return whole_number("run", column, self[column], TraceError, least, 10**12)
+        return whole_number("run", column, self[column], TraceError, least, most)
 
     def _number(self, column: str) -> float | None:
         return number_in("run", column, self[column], TraceError) if self[column] else None
@@ -347,23 +353,18 @@ class _Row(defaultdict[str, str]):
 
 
 def _alike(public: Architecture, own: Architecture) -> bool:
-    """Whether two models have the same width, heads and experts."""
-    theirs, ours = _heads_and_experts(public), _heads_and_experts(own)
-    return public.hidden == own.hidden and ours[0] <= theirs[0] and ours[1] == theirs[1]
+    """Whether two models have the same width, heads in some layer, and experts."""
+    kinds = [model.layer_kinds() for model in (public, own)]
+    heads, own_heads = ({getattr(k.attention, "heads", 0) for k in each} for each in kinds)
+    experts, own_experts = (
+        {(k.mlp.experts, k.mlp.top_k) for k in each if isinstance(k.mlp, ExpertMlp)}
+        for each in kinds
+    )
+    return public.hidden == own.hidden and own_heads <= heads and experts == own_experts
 
 
-def _heads_and_experts(model: Architecture) -> tuple[set[int], set[tuple[int, int]]]:
-    """Numbers of heads of a model's layers, and of their experts, all and for a token."""
-    kinds = model.layer_kinds()
-    heads = {
-        kind.attention.heads for kind in kinds if not isinstance(kind.attention, LinearBlock | None)
-    }
-    experts = {(k.mlp.experts, k.mlp.top_k) for k in kinds if isinstance(k.mlp, ExpertMlp)}
-    return heads, experts
-
-
-def _resized(public: Architecture, own: Architecture) -> Architecture:
-    """The public model with the layers and the vocabulary of a row.
+def _resized(public: Architecture, own: Architecture) -> Layers:
+    """The layers of the public model, as many as a row has.
 
     A name that ends with `-d1` has one dense layer in front, whatever the public model has.
     """
@@ -374,14 +375,7 @@ def _resized(public: Architecture, own: Architecture) -> Architecture:
         sparse = next(layer for layer in layers if layer.is_sparse)
         first = int(told.group(1))
         layers = (dense[0],) * first + (sparse,) * (own.depth - first)
-    layers += (layers[-1],) * (own.depth - len(layers))
-    return replace(
-        public,
-        name=own.name,
-        layers=layers[: own.depth],
-        vocabulary=own.vocabulary,
-        prediction_layers=(),
-    )
+    return (*layers, *(layers[-1],) * (own.depth - len(layers)))[: own.depth]
 
 
 def _public_shape(name: str) -> Architecture | None:
@@ -401,10 +395,3 @@ def _listed(text: str | None, kind: type[_Name]) -> tuple[_Name, ...]:
     """The names between the commas of a note, without those that nobody knows."""
     names = [name.strip() for name in (text or "").split(",")]
     return tuple(kind(name) for name in names if name in [*kind])
-
-
-def _at_most(name: str, layers: int) -> int:
-    """So many layers or stages; raises TraceError for more than a model may have."""
-    if layers > MOST_LAYERS:
-        raise TraceError(bad_value("run", name, layers, f"at most {MOST_LAYERS}"))
-    return layers
