@@ -5,7 +5,7 @@ from collections import defaultdict
 from enum import StrEnum
 from math import prod
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value, member
 from stepsim.base.structs import Names, Noun, Values, replace, shipped
@@ -44,22 +44,14 @@ _BITS = 8
 _Name = TypeVar("_Name", bound=StrEnum)
 
 
-class _Words(Noun):
+def _words(table: str) -> Any:
     """What rows say in words, as `model_steps.toml` has it."""
-
-    columns: Names
-    pattern: dict[str, str]
-    recompute: dict[str, Recompute]
-    node_gbps: dict[str, int]
-
-
-def _words() -> _Words:
-    return shipped(__file__, "model_steps.toml", _Words)
+    return shipped(__file__, "model_steps.toml", Values)[table]
 
 
 def _match(pattern: str, text: str) -> re.Match[str] | None:
     """What a pattern of a name finds in a text."""
-    return re.search(_words().pattern[pattern], text)
+    return re.search(_words("pattern")[pattern], text)
 
 
 class PublishedStep(Noun):
@@ -96,7 +88,7 @@ class PublishedStep(Noun):
 
 def is_published_steps(path: Path) -> bool:
     """Whether a file is a CSV of measured steps of models, by its header."""
-    return path.suffix == ".csv" and set(_words().columns) <= first_columns(path)
+    return path.suffix == ".csv" and set(_words("columns")) <= first_columns(path)
 
 
 def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
@@ -108,7 +100,7 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
     text = read_text(path, TraceError, "table of measured steps", "CSV")
     found, warnings = [], []
     names, rows = csv_rows(path, text, TraceError)
-    missing = [name for name in _words().columns if name not in names]
+    missing = [name for name in _words("columns") if name not in names]
     if missing:
         raise TraceError(f"{path}: no column {missing[0]}")
     for number, row in rows:
@@ -139,7 +131,7 @@ class _Row(defaultdict[str, str]):
         per_node = self._count("gpn", 8, least=1)
         ran_out = any(_match("out", self[name]) for name in ("step_s", "mem_gib", "note"))
         # Gbit/s that a node sends, from notes such as `4x100Gb RoCE per node`
-        gbps = _words().node_gbps.get(self["source"])
+        gbps = _words("node_gbps").get(self["source"])
         if nics := self._noted("nics"):
             count, each, whole = nics.groups()
             gbps = int(whole) if whole else int(count) * int(each)
@@ -308,11 +300,11 @@ class _Row(defaultdict[str, str]):
         Modules stand in the note. Where the source does not print recomputation, the framework's
         public recipe of the model says it.
         """
-        known, said = _words().recompute, self["recompute"]
+        known, said = _words("recompute"), self["recompute"]
         if said not in known:
             allowed = f"one of {', '.join(filter(None, known))}"
             raise TraceError(bad_value("run", "recompute", said, allowed))
-        recompute = known[said]
+        recompute = Recompute(known[said])
         listed = self._named("modules")
         if listed is not None and recompute is not Recompute.FULL:
             return Recompute.NONE, _listed(listed, RecomputeModule), 0
@@ -380,7 +372,7 @@ def _resized(public: Architecture, own: Architecture) -> Layers:
 
 def _public_shape(name: str) -> Architecture | None:
     """The public model that a row's name means, such as `qwen3-30b` qwen3-30b-a3b; None without."""
-    wanted = _plain(re.sub(_words().pattern["dense_layers"], "", name))
+    wanted = _plain(re.sub(_words("pattern")["dense_layers"], "", name))
     names = [each for each in public_names() if _plain(each).startswith(wanted)]
     exact = [each for each in names if _plain(each) == wanted]
     chosen = exact or names

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import Names, Noun, replace, shipped
+from stepsim.base.structs import Values, replace, shipped
 from stepsim.files.models.fields import (
     MOST_LAYERS,
     PART_LETTERS,
@@ -66,20 +66,9 @@ _EXPERT_LAYERS, _WINDOW_LAYERS = "moe-layer-freq", "window-attn-skip-freq"
 _SHARED = "gates-share-width"
 
 
-class _Words(Noun, forbid_unknown_fields=True):
+def _words(table: str) -> Any:
     """Names of arguments, as `megatron.toml` has them, and what they are here."""
-
-    refused: Names
-    read: Names
-    counts: dict[str, str]
-    switches: dict[str, str]
-    contexts: dict[str, str]
-    priced_as: tuple[Names, ...]
-    offloaded: Names
-
-
-def _words() -> _Words:
-    return shipped(__file__, "megatron.toml", _Words)
+    return shipped(__file__, "megatron.toml", Values)[table]
 
 
 def model_of_arguments(path: Path, values: Arguments) -> Model:
@@ -92,7 +81,7 @@ def model_of_arguments(path: Path, values: Arguments) -> Model:
     if not said.keys() & {"seq-length", "decoder-seq-length"} and _ENCODER in said:
         said["seq-length"] = said.pop(_ENCODER)
     arguments = MegatronArguments(place=str(path), values=said).with_depth()
-    refused, read = map("|".join, (_words().refused, _words().read))
+    refused, read = map("|".join, (_words("refused"), _words("read")))
     for name, value in arguments.values.items():
         known = re.fullmatch(read, name) or (name == "spec" and _SPECS.fullmatch(value))
         if re.fullmatch(refused, name) and not known:
@@ -409,12 +398,12 @@ def asked_of(source: str, values: Arguments) -> AskedOptions:
 def _asked(arguments: MegatronArguments) -> AskedItems:
     yield "tp", 1
     yield "pp", 1
-    for option, name in _words().counts.items():
+    for option, name in _words("counts").items():
         if why := arguments.lack(name, option):
             yield option, Unread(why)
         elif arguments.has(name):
             yield option, arguments.count(name)
-    for option, name in _words().switches.items():
+    for option, name in _words("switches").items():
         yield option, arguments.has(name)
     graphs = arguments.text("cuda-graph-impl", default="none") != "none"
     yield "cuda_graph", graphs or arguments.has("enable-cuda-graph", "external-cuda-graph")
@@ -448,7 +437,7 @@ def _exchanges(arguments: MegatronArguments) -> AskedItems:
     """How keys and values, and tokens of experts, are exchanged."""
     named = "context-parallel-algo" if arguments.has("context-parallel-algo") else "cp-comm-type"
     kind = (arguments.text(named).split() or ["p2p"])[0]
-    known = _words().contexts
+    known = _words("contexts")
     if kind not in known:
         raise arguments.wrong(kind, f"one of {', '.join(known)}", named)
     yield "cp_comm", known[kind]
@@ -532,10 +521,10 @@ def _uneven(arguments: MegatronArguments, layers: int, stages: int) -> str:
 
 
 def _warnings(arguments: MegatronArguments) -> Iterator[str]:
-    for name, usual, priced in _words().priced_as:
+    for name, usual, priced in _words("priced_as"):
         if arguments.text(name, default=usual) != usual:
             yield f"--{name} {arguments.text(name)} is not modelled: priced as {priced}"
-    for name in _words().offloaded:
+    for name in _words("offloaded"):
         if arguments.has(name):
             yield f"--{name}: what offloading costs and saves is not modelled"
     if not arguments.has("vocab-size", "padded-vocab-size", "pad-vocab-size-to"):
