@@ -29,6 +29,7 @@ from stepsim.files.models.megatron_rules import (
     layout_slices,
 )
 from stepsim.files.models.scripts import Arguments, needed
+from stepsim.files.reading import number_in
 from stepsim.files.shell.words import shown_word, unknown_in
 from stepsim.workload.model.architecture import (
     Activation,
@@ -141,9 +142,7 @@ class MegatronArguments(Fields, kw_only=True):
     def share(self, name: str, default: float) -> float:
         """A number from 0 to 1; raises WorkloadError for anything else."""
         text = self.text(name, default=str(default))
-        if not re.fullmatch(r"[0-9]{0,3}\.?[0-9]{0,9}", text) or not 0 <= float(text or 0) <= 1:
-            raise self.wrong(text, "a number from 0 to 1", name)
-        return float(text)
+        return number_in(self.place, self.name_of(name), text, WorkloadError, 0, 1)
 
     # the model that they describe
 

@@ -3,13 +3,13 @@
 A rule is judged where all that it speaks of is a number: a variable that nobody sets breaks none.
 """
 
-import re
 from collections.abc import Iterator
 from math import isnan, nan
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Names, Noun, shipped
 from stepsim.files.models.scripts import Arguments
+from stepsim.files.reading import number_of
 from stepsim.workload.model.layout import Slices, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -45,10 +45,7 @@ class _Line(Noun):
 
     def number(self, name: str, default: float = nan) -> float:
         """A count; one that is not given has Megatron-LM's default, or nobody knows it."""
-        text = self.values.get(name)
-        if text is None:
-            return default
-        return int(text) if re.fullmatch("[0-9]{1,18}", text) else nan
+        return number_of(self.values[name]) if name in self.values else default
 
     def degrees(self) -> Iterator[float]:
         """Ranks of tensor parallelism, context parallelism, the pipeline, and the experts."""

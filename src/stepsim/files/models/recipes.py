@@ -14,10 +14,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.models.fields import Keys
-from stepsim.files.reading import read_text
+from stepsim.files.reading import read_text, whole_number
 from stepsim.files.shell.words import Environment, Unknown, marked_word
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.model import AskedOptions, Unread
@@ -32,7 +32,7 @@ _AUTO = "auto"
 _DEGREES = ("tp", "cp", "pp", "ep")
 # Options that stay open where a file leaves them to whoever runs it.
 _OPEN = ("npus", "shard_ranks")
-_MOST_KEYS = 10_000
+_MOST_KEYS, _LARGEST = 10_000, 10**9
 # The value of a key that holds other keys.
 _SECTION = "{}"
 RECIPES = (".yaml", ".yml", ".json")
@@ -169,14 +169,10 @@ class ForeignRecipe:
             self.asked[name] = value
         else:
             before = self.asked.get(name, 1)
-            whole = re.fullmatch(r"(-?\d{1,9})(\.0*)?", value)
-            if whole is None:
-                raise WorkloadError(bad_value(str(self.path), place, value, "a whole number"))
+            factor = whole_number(str(self.path), place, value, WorkloadError, -_LARGEST, _LARGEST)
             if not isinstance(before, Unread):
-                product = int(whole[1]) * int(before)
-                self.asked[name] = (
-                    product if int(whole[1]) > 0 else Unread(f"{self.path}: give --{name}")
-                )
+                product = factor * int(before)
+                self.asked[name] = product if factor > 0 else Unread(f"{self.path}: give --{name}")
 
     def _beside(self, place: str, value: str) -> None:
         """Take what a file says that the recipe names, or its name where there is none."""
