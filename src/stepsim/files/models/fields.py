@@ -145,9 +145,9 @@ class Fields(Struct, kw_only=True):
         return default if value is None else bool(value)
 
     def part(self, name: str, **usual: Any) -> Keys:
-        """Fields of a part of layers that stand in keys of their own, as `parts.toml` has them.
+        """Fields of a part of layers or of a job, in the order in which `parts.toml` has them.
 
-        Those that no key says are what is `usual`.
+        Each stands in keys of its own. Those that no key says are what is `usual`.
         """
         parts = shipped(__file__, "parts.toml", dict[str, dict[str, list[Any]]])[name]
         said = (field for field, words in parts.items() if field not in usual or self.has(*words))

@@ -232,10 +232,7 @@ def torchtitan_parts(
 ) -> Iterator[Iterable[tuple[str, object]]]:
     """What a job asks, part by part: each raises WorkloadError for its own keys alone."""
     job = _job(source, values)
-    degrees = {
-        name: job.count(f"parallelism.{key}_parallel_degree", default=1)
-        for name, key in (("tp", "tensor"), ("cp", "context"), ("pp", "pipeline"), ("ep", "expert"))
-    }
+    degrees = job.part("torchtitan_degrees")
     yield degrees.items()
     yield _read_batch(job, degrees["pp"])
     yield _read_sharding(job, degrees)
@@ -283,12 +280,10 @@ def _job(source: str, values: Keys) -> Fields:
 
 def _read_batch(job: Fields, pp: int) -> AskedItems:
     """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
-    local = job.count("training.local_batch_size", "training.batch_size", default=8)
-    parts = job.count("experimental.pipeline_parallel_microbatches", default=0, least=0)
-    size = job.count("parallelism.pipeline_parallel_microbatch_size", default=1)
+    local, parts, size, sequence = job.part("torchtitan_batch").values()
     size = local if pp == 1 else max(local // parts, 1) if parts else size
     yield "microbatch_size", size
-    yield "sequence", job.count("training.seq_len", default=2048)
+    yield "sequence", sequence
     whole = job.count("training.global_batch_size", default=-1, least=-1)
     if whole > 0:
         yield "global_batch", whole
