@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from math import inf
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -45,55 +46,35 @@ _NO_DIMS = msgspec.Raw(b"[]")
 _ON_GPU = 1
 
 
-# Arguments by what they are called here.
-_KEYS = {
-    "collective": "Collective name",
-    "elements_in": "In msg nelems",
-    "elements_out": "Out msg nelems",
-    "group": "Process Group Name",
-    "described": "Process Group Description",
-    "ranks": "Process Group Ranks",
-    "sender": "Src Rank",
-    "receiver": "Dst Rank",
-    "number": "Comms Id",
-    "external": "External id",
-    "dims": "Input Dims",
-    "device": "Device Type",
-    "allocated": "Total Allocated",
-    "registers": "registers per thread",
-    "shared_bytes": "shared memory",
-}
-
-
-class _Arguments(msgspec.Struct, gc=False, rename=_KEYS):
-    """Arguments of a kernel, a copy or a launch."""
+class _Arguments(msgspec.Struct, gc=False, rename=methodcaller("replace", "_", " ")):
+    """Arguments of a kernel, a copy or a launch: a field is called as its key, `_` for a space."""
 
     stream: Any = UNKNOWN
     correlation: int = UNKNOWN
     bytes: Any = UNKNOWN
-    collective: str = ""
-    elements_in: int = UNKNOWN
-    elements_out: int = UNKNOWN
+    Collective_name: str = ""
+    In_msg_nelems: int = UNKNOWN
+    Out_msg_nelems: int = UNKNOWN
     dtype: str = ""
-    group: str = ""
-    described: str = ""
-    ranks: str = ""
-    sender: int = UNKNOWN
-    receiver: int = UNKNOWN
-    number: int | str = 0
-    external: Any = UNKNOWN
-    dims: msgspec.Raw = _NO_DIMS
-    device: Any = UNKNOWN
-    allocated: Any = 0
+    Process_Group_Name: str = ""
+    Process_Group_Description: str = ""
+    Process_Group_Ranks: str = ""
+    Src_Rank: int = UNKNOWN
+    Dst_Rank: int = UNKNOWN
+    Comms_Id: int | str = 0
+    External_id: Any = UNKNOWN
+    Input_Dims: msgspec.Raw = _NO_DIMS
+    Device_Type: Any = UNKNOWN
+    Total_Allocated: Any = 0
     grid: Numbers = ()
     block: Numbers = ()
-    registers: int = 0
-    shared_bytes: int = 0
+    registers_per_thread: int = 0
+    shared_memory: int = 0
 
     def __post_init__(self) -> None:
         """An operator that is told by another value than a number is not known."""
-        if type(self.external) is not int:
-            self.external = UNKNOWN
+        if type(self.External_id) is not int:
+            self.External_id = UNKNOWN
 
 
 _READ = msgspec.json.Decoder(_Arguments | None, strict=False)
@@ -118,21 +99,13 @@ class _Distributed(msgspec.Struct):
     world_size: int | None = None
 
 
-_SECTIONS = {
-    "events": "traceEvents",
-    "distributed": "distributedInfo",
-    "devices": "deviceProperties",
-    "base_ns": "baseTimeNanoseconds",
-}
-
-
-class _Trace(msgspec.Struct, rename=_SECTIONS):
+class _Trace(msgspec.Struct, rename="camel"):
     """A whole file."""
 
-    events: list[_Event]
-    distributed: _Distributed | None = None
-    devices: list[Values] = []
-    base_ns: int | None = None
+    trace_events: list[_Event]
+    distributed_info: _Distributed | None = None
+    device_properties: list[Values] = []
+    base_time_nanoseconds: int | None = None
 
 
 @paused()
@@ -156,9 +129,9 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         trace = msgspec.json.decode(data, type=_Trace, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
-    known = trace.distributed or _Distributed()
+    known = trace.distributed_info or _Distributed()
     rank = known.rank if known.rank is not None else rank_in_name(name) or 0
-    ours = _sorted_out(trace.events, name)
+    ours = _sorted_out(trace.trace_events, name)
     if not ours.kernels:
         raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
     arguments, kinds = ours.arguments, _kinds(ours)
@@ -172,7 +145,10 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         world=known.world_size,
         file=name,
         name=[called for _, called in kinds],
-        group=[group_of(each.group, each.described, each.ranks) for each in arguments],
+        group=[
+            group_of(a.Process_Group_Name, a.Process_Group_Description, a.Process_Group_Ranks)
+            for a in arguments
+        ],
         columns={
             "kind": ints([kind for kind, _ in kinds]),
             "stream": ints([*map(_stream, ours.kernels, arguments)]),
@@ -180,14 +156,14 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
             "end_ps": start + _since([event.dur for event in ours.kernels], 0),
             "launch_ps": ints([begins.get(a.correlation, UNKNOWN) for a in arguments]),
             "size_bytes": ints([_size(a, bytes_of) for a in arguments]),
-            "peer": ints([other_end(rank, a.sender, a.receiver) for a in arguments]),
-            "meeting": ints([_tag(a.number) for a in arguments]),
+            "peer": ints([other_end(rank, a.Src_Rank, a.Dst_Rank) for a in arguments]),
+            "meeting": ints([_tag(a.Comms_Id) for a in arguments]),
         },
-        base_ps=ours.base * PS_PER_US + (trace.base_ns or 0) * 1000,
+        base_ps=ours.base * PS_PER_US + (trace.base_time_nanoseconds or 0) * 1000,
         operator=_operators(ours),
         peak_bytes=ours.peak_bytes,
-        node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
-        gpu=str(trace.devices[0].get("name", "")) if trace.devices else "",
+        node=rank // len(trace.device_properties) if len(trace.device_properties) > 1 else None,
+        gpu=str(trace.device_properties[0].get("name", "")) if trace.device_properties else "",
         form=_forms(arguments, ours.called),
     )
     steps = sorted(ours.steps)
@@ -263,8 +239,8 @@ def _ranges(ours: _Sorted) -> list[Mark]:
 def _allocated(event: _Event) -> int:
     """What the allocator of the device held after an event, in bytes; 0 for that of the host."""
     arguments = _readable(event)
-    is_told = arguments.device == _ON_GPU and type(arguments.allocated) is int
-    return min(arguments.allocated, MAX_INT64) if is_told else 0
+    is_told = arguments.Device_Type == _ON_GPU and type(arguments.Total_Allocated) is int
+    return min(arguments.Total_Allocated, MAX_INT64) if is_told else 0
 
 
 def _operators(ours: _Sorted) -> list[HostOperator | None]:
@@ -273,10 +249,10 @@ def _operators(ours: _Sorted) -> list[HostOperator | None]:
     A kernel and its operator have a number in common; in older traces, and for what no operator of
     its own launches, it is the innermost call that its thread was in.
     """
-    numbered: dict[Any, _Call | None] = {call[1].external: call for call in ours.called}
+    numbered: dict[Any, _Call | None] = {call[1].External_id: call for call in ours.called}
     numbered[UNKNOWN] = None
     calls = [
-        None if kernel.external == kernel.correlation else numbered.get(kernel.external)
+        None if kernel.External_id == kernel.correlation else numbered.get(kernel.External_id)
         for kernel in ours.arguments
     ]
     pairs = list(zip(ours.arguments, calls, strict=True))
@@ -284,7 +260,7 @@ def _operators(ours: _Sorted) -> list[HostOperator | None]:
     inside = dict(_inside(ours, lacking - {UNKNOWN}))
     operator_of = cache(_operator)
     found = (call or inside.get(kernel.correlation) for kernel, call in pairs)
-    return [call and operator_of(call[0].name or "", bytes(call[1].dims)) for call in found]
+    return [call and operator_of(call[0].name or "", bytes(call[1].Input_Dims)) for call in found]
 
 
 def _operator(name: str, dims: bytes) -> HostOperator:
@@ -354,15 +330,15 @@ def _forms(
 
     None for a kernel whose grid a trace does not say.
     """
-    dims = {call.external: bytes(call.dims) for _, call in called}
+    dims = {call.External_id: bytes(call.Input_Dims) for _, call in called}
     dims[UNKNOWN] = nothing = bytes(_NO_DIMS)
     return [
         (
             kernel.grid,
             kernel.block,
-            kernel.registers,
-            kernel.shared_bytes,
-            dims.get(kernel.external, nothing),
+            kernel.registers_per_thread,
+            kernel.shared_memory,
+            dims.get(kernel.External_id, nothing),
         )
         if kernel.grid
         else None
@@ -381,7 +357,7 @@ def _kinds(ours: _Sorted) -> list[tuple[TaskKind, str]]:
     """What operations are; each form is looked at once, but for copies in a range of NCCL."""
     kind_of, found = cache(_kind), []
     for event, told in zip(ours.kernels, ours.arguments, strict=True):
-        kind, name = kind_of(event.cat, event.name or "", told.collective)
+        kind, name = kind_of(event.cat, event.name or "", told.Collective_name)
         if event.cat == "gpu_memcpy" and _is_inside(event, ours.copied.get(event.tid, ())):
             kind = TaskKind.SEND
         found.append((kind, name))
@@ -421,7 +397,7 @@ def _number(value: object) -> int:
 
 
 def _size(arguments: _Arguments, bytes_of: Mapping[str, int]) -> int:
-    elements = max(arguments.elements_in, arguments.elements_out)
+    elements = max(arguments.In_msg_nelems, arguments.Out_msg_nelems)
     each = bytes_of.get(arguments.dtype.lower(), 0)
     return elements * each if elements >= 0 and each else _number(arguments.bytes)
 
