@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from stepsim.base.structs import Values
 from stepsim.explain.path import critical_parts
 from stepsim.explain.shares import rank_shares
 from stepsim.explain.stragglers import find_stragglers
@@ -37,7 +38,10 @@ def profile_of(ranks: list[list[list[tuple[str, int, int, int]]]]) -> Profile:
             begin = max(free.values())
         rows.sort()
         starts, ends, streams, places, names = zip(*rows, strict=True)
-        columns = {
+        columns: Values = {
+            "name": names,
+            "group": [("", ())] * len(names),
+            "form": [(name,) for name in names],
             "step": np.array(places, dtype=np.int64),
             "stream": np.array(streams, dtype=np.int64),
             "start_ps": np.array(starts, dtype=np.int64) * 10**6,
@@ -48,10 +52,7 @@ def profile_of(ranks: list[list[list[tuple[str, int, int, int]]]]) -> Profile:
             RankOperations(
                 rank=rank,
                 file=f"rank{rank}",
-                name=names,
-                group=[("", ())] * len(names),
                 columns=columns,
-                form=[(name,) for name in names],
                 base_ps=0,
             )
         )

@@ -24,7 +24,7 @@ from google.protobuf.proto import parse_length_prefixed
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, Numbers, replace
+from stepsim.base.structs import Noun, Numbers, Values, replace
 from stepsim.files.reading import read_bytes
 from stepsim.files.traces.chakra_messages import MetadataMessage, NodeMessage
 from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
@@ -188,7 +188,12 @@ def _of_rank(
     base = int(start.min()) if _is_recorded(nodes) else 0
     named = [str(node.attributes.get("pg_name", "")) for node in nodes]
     described = [str(node.attributes.get("pg_desc", "")) for node in nodes]
-    columns = {
+    columns: Values = {
+        "name": [node.message.name or f"node {node.message.id}" for node in nodes],
+        "group": [
+            (" ".join(filter(None, (each, called))), groups.get(each, ()))
+            for each, called in zip(named, described, strict=True)
+        ],
         "step": told(STEP, 0),
         "kind": ints([node.event for node in nodes]),
         "start_ps": start - base,
@@ -204,11 +209,6 @@ def _of_rank(
     return RankOperations(
         rank=rank,
         file=name,
-        name=[node.message.name or f"node {node.message.id}" for node in nodes],
-        group=[
-            (" ".join(filter(None, (each, called))), groups.get(each, ()))
-            for each, called in zip(named, described, strict=True)
-        ],
         columns=columns,
         base_ps=base,
         follows=_follows(nodes, stream),

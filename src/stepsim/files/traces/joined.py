@@ -9,12 +9,11 @@ from msgspec import convert
 
 from stepsim.base.arrays import Ints, bins, distinct, ints, places_by, rows_of
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Numbers, replace
+from stepsim.base.structs import Values, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     Events,
     Following,
-    HostOperator,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -34,23 +33,19 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 
 
 class RankOperations(RankPlace, eq=False):
-    """One rank's operations: columns of `Events`, and what has a number among that of all ranks.
+    """One rank's operations: columns of `Events`, of which some are lists of values.
 
-    That is the name and the group of every operation; the operator that launched it and how, in
-    values that tell forms apart; and the range of the program that holds it. It is None for
-    operations without, and empty where the format does not say it. Times are from `base_ps`, on the
-    rank's clock. A column `step` holds numbers of steps, one of `peer` ranks, and one of `meeting`
-    tells communications between the same ranks apart. `follows` are pairs of these operations that
-    wait for each other, where the format tells them; the allocator held `peak_bytes`. Without
-    `has_steps` nothing told steps, and the whole recording counts as one.
+    Values get a number among those of all ranks: names; groups, each a name and its ranks; the
+    operator that launched an operation and how, in tuples that tell forms apart; and the `Mark` of
+    the program that holds it. A value is None for operations without, and a column is missing where
+    the format does not say it. Times are from `base_ps`, on the rank's clock. A column `step` holds
+    numbers of steps, one of `peer` ranks, and one of `meeting` tells communications between the
+    same ranks apart. `follows` are pairs of these operations that wait for each other, where the
+    format tells them; the allocator held `peak_bytes`. Without `has_steps` nothing told steps, and
+    the whole recording counts as one.
     """
 
-    name: Sequence[str]
-    group: Sequence[tuple[str, Numbers]]
-    operator: Sequence[HostOperator | None] = ()
-    form: Sequence[tuple[object, ...] | None] = ()
-    mark: Sequence[Mark | None] = ()
-    columns: dict[str, Ints]
+    columns: Values
     base_ps: int
     world: int | None = None
     left_out: int = 0
@@ -78,15 +73,16 @@ def inside_steps(
         raise TraceError(
             f"{read.file}: rank {read.rank}: no kernel was launched inside of the recorded steps"
         )
-    lists = {name: getattr(read, name) for name in ("name", "group", "operator", "form")}
-    lists["mark"] = marked(ranges, launch, start, read.columns["stream"])
-    places, columns = kept.tolist(), read.columns | {"step": step}
+    mark, places = marked(ranges, launch, start, read.columns["stream"]), kept.tolist()
+    columns = read.columns | {"step": step, "mark": mark}
     return replace(
         read,
         has_steps=bool(numbers),
         left_out=len(start) - len(kept),
-        columns={name: column[kept] for name, column in columns.items()},
-        **{name: [each[i] for i in places] for name, each in lists.items() if each},
+        columns={
+            name: column[kept] if isinstance(column, np.ndarray) else [column[i] for i in places]
+            for name, column in columns.items()
+        },
     )
 
 
@@ -103,7 +99,7 @@ def join_ranks(
     _check_one_run(parts)
     told, tables = dict[str, list[Any]](), [dict(part.columns) for part in parts]
     for column in ("name", "group", "operator", "form", "mark"):
-        values = [getattr(part, column) for part in parts]
+        values = [table.pop(column, ()) for table in tables]
         distinct = dict.fromkeys(chain.from_iterable(values))
         distinct.pop(None, None)
         told[column] = [*distinct] if column in ("form", "mark") else sorted(distinct)
@@ -118,7 +114,7 @@ def join_ranks(
     events = replace(
         events,
         step=step,
-        rank=np.repeat(np.arange(len(parts)), [len(part.name) for part in parts]),
+        rank=np.repeat(np.arange(len(parts)), [len(table["name"]) for table in tables]),
         peer=np.where(traced[near] == events.peer, near, UNKNOWN),
         group=np.where(events.of_kind(TaskKind.COLLECTIVE), events.group, UNKNOWN),
     )
@@ -208,7 +204,7 @@ def _check_one_run(parts: Sequence[RankOperations]) -> None:
 
 def _follows(parts: Sequence[RankOperations]) -> Following | None:
     """Pairs of operations of all ranks, None where no rank tells any."""
-    begins = np.cumsum([0, *(len(part.name) for part in parts)])
+    begins = np.cumsum([0, *(len(part.columns["name"]) for part in parts)])
     told = [
         np.stack(part.follows) + begin
         for part, begin in zip(parts, begins, strict=False)

@@ -144,12 +144,14 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         rank=rank,
         world=known.world_size,
         file=name,
-        name=[called for _, called in kinds],
-        group=[
-            group_of(a.Process_Group_Name, a.Process_Group_Description, a.Process_Group_Ranks)
-            for a in arguments
-        ],
         columns={
+            "name": [called for _, called in kinds],
+            "group": [
+                group_of(a.Process_Group_Name, a.Process_Group_Description, a.Process_Group_Ranks)
+                for a in arguments
+            ],
+            "operator": _operators(ours),
+            "form": _forms(arguments, ours.called),
             "kind": ints([kind for kind, _ in kinds]),
             "stream": ints([*map(_stream, ours.kernels, arguments)]),
             "start_ps": start,
@@ -160,11 +162,9 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
             "meeting": ints([_tag(a.Comms_Id) for a in arguments]),
         },
         base_ps=ours.base * PS_PER_US + (trace.base_time_nanoseconds or 0) * 1000,
-        operator=_operators(ours),
         peak_bytes=ours.peak_bytes,
         node=rank // len(trace.device_properties) if len(trace.device_properties) > 1 else None,
         gpu=str(trace.device_properties[0].get("name", "")) if trace.device_properties else "",
-        form=_forms(arguments, ours.called),
     )
     steps = sorted(ours.steps)
     bounds = _since([each[1:] for each in steps], ours.base)

@@ -81,7 +81,7 @@ def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings
     profile = join_ranks(source, parts, "Megatron / Echo trace", one_clock=True)
     kinds = ints([MEANINGS.index(name) for name in profile.names])
     events = replace(profile.events, name=kinds[profile.events.name])
-    begins = np.cumsum([0, *(len(part.name) for part in parts)]).tolist()
+    begins = np.cumsum([0, *(len(trace.events) for trace in traces)]).tolist()
     inner = [trace.inner.since(-first) for trace, first in zip(traces, begins, strict=False)]
     labels = [label for trace in traces for label in trace.label]
     return replace(
@@ -117,7 +117,18 @@ def _operations(degrees: Degrees, trace: RankLines) -> RankOperations:
         ints([0 if each else trace.rank + 1 for each in ranks]),
     )
     count = len(events)
-    told = {"step": np.zeros(count, np.int64), "order": np.arange(count)}
+    told = {
+        "name": [MEANINGS[name] for name in names],
+        "group": [
+            (f"{MEANINGS[name]} of stage {trace.stage}" if each else "", each)
+            for name, each in zip(names, ranks, strict=True)
+        ],
+        **dict.fromkeys(("operator", "form", "mark"), ()),
+        "step": np.zeros(count, np.int64),
+        "order": np.arange(count),
+        "peer": peer,
+        "meeting": tag,
+    }
     return RankOperations(
         rank=trace.rank,
         stage=trace.stage,
@@ -125,12 +136,7 @@ def _operations(degrees: Degrees, trace: RankLines) -> RankOperations:
         clock=trace.clock,
         file=trace.file,
         trace=times_hash(events.name.astype(np.int8), events.start_ps, events.end_ps),
-        name=[MEANINGS[name] for name in names],
-        group=[
-            (f"{MEANINGS[name]} of stage {trace.stage}" if each else "", each)
-            for name, each in zip(names, ranks, strict=True)
-        ],
-        columns=events.columns() | told | {"peer": peer, "meeting": tag},
+        columns=events.columns() | told,
         base_ps=0,
     )
 

@@ -206,9 +206,10 @@ def _rank(
     found = RankOperations(
         rank=rank,
         file=str(path),
-        name=names,
-        group=[("", ())] * len(every),
         columns={
+            "name": names,
+            "group": [("", ())] * len(every),
+            "form": forms,
             "kind": ints(kinds),
             "stream": ints(streams),
             "start_ps": ints([(at - base) * PS_PER_NS for at in starts]),
@@ -218,7 +219,6 @@ def _rank(
         },
         base_ps=base * PS_PER_NS,
         node=0,
-        form=forms,
     )
     steps = _steps(named)
     bounds = ints([[_since(at, base) for at in each] for each in steps.values()])
