@@ -10,20 +10,10 @@ from stepsim.base.units import format_time_ps
 from stepsim.files.traces.joined import check_once
 from stepsim.files.traces.megatron_lines import RankLines
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
-from stepsim.measured.run_profile import after_pipeline, fused, of_kinds
+from stepsim.measured.run_profile import fused, of_kinds
 
 # Operations may seem to overlap by as much: times are written in hundredths of a millisecond.
 _TOLERANCE_PS = PS_PER_MS // 20
-
-
-def last_step(trace: RankLines) -> tuple[RankLines, int]:
-    """The last training step of a trace, and how many came before it.
-
-    A step begins where the pipeline goes on after an operation that follows the pipeline.
-    """
-    after = after_pipeline(trace.events)
-    begins = np.flatnonzero(after[:-1] & ~after[1:]) + 1
-    return (trace.since(int(begins[-1])), len(begins)) if len(begins) else (trace, 0)
 
 
 def check_rank(trace: RankLines) -> Iterator[str]:

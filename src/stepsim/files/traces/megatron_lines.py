@@ -9,7 +9,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, bins, ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Names, replace, shipped
+from stepsim.base.structs import Names, shipped
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import number_in, read_text
 from stepsim.files.traces.forms import element_bytes
@@ -39,16 +39,18 @@ _INNER_MARK = "'trace_src_func="
 _Operation = tuple[OpKind, int, float, float, int, int, str]
 # A collective inside an operation: whose it is, duration in ms, and tokens of an all-to-all.
 _Inner = tuple[int, float, int]
+_Step = tuple[list[_Operation], list[_Inner]]
 
 
 class RankLines(RankPlace, eq=False):
-    """What one rank ran, in order; `line` and `label` are where and how each operation is written.
+    """The last step of a rank; `line` and `label` are where and how each operation is written.
 
-    Times are picoseconds from the millisecond `clock`; ranks, groups and peers of the events are
-    not known yet.
+    `dropped` steps came before it. Times are picoseconds from the millisecond `clock`; ranks,
+    groups and peers of the events are not known yet.
     """
 
     stage: int
+    dropped: int
     line: Ints
     label: Names
     events: Events
@@ -59,27 +61,19 @@ class RankLines(RankPlace, eq=False):
         """How many there are, by the largest number."""
         return bins(self.events.microbatch)
 
-    def since(self, first: int) -> "RankLines":
-        """The operations from place `first` on."""
-        later = slice(first, None)
-        return replace(
-            self,
-            line=self.line[later],
-            label=self.label[later],
-            events=self.events.taken(later),
-            inner=self.inner.since(first),
-        )
-
     def where(self, place: int) -> str:
         """File and line of an operation, for messages."""
         return f"{self.file}:{self.line[place]}"
 
 
 def read_rank(path: Path) -> RankLines:
-    """The trace in a file, of one rank; raises TraceError naming file, line and field."""
-    operations: list[_Operation] = []
-    inner: list[_Inner] = []
+    """The last step of one rank's trace; raises TraceError naming file, line and field.
+
+    A step begins where the pipeline goes on after an operation that follows the pipeline.
+    """
+    steps: list[_Step] = []
     owner: tuple[str, str] | None = None
+    last = math.nan
     text = read_text(path, TraceError, "trace", "a trace")
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -96,11 +90,22 @@ def read_rank(path: Path) -> RankLines:
                 f"{place}: rank {mine[0]}, stage {mine[1]} in the file of rank {owner[0]}, "
                 f"stage {owner[1]}: expected one rank per file"
             )
-        operations.append(_operation(fields, number, place))
-        inner += _inner(len(operations) - 1, fields[-1], place)
+        kind, _, _, timestamp, *_ = operation = _operation(fields, number, place)
+        gap = abs(timestamp - last)
+        if gap > _LONGEST_GAP_MS:
+            raise TraceError(
+                f"{place}: timestamp lies {gap / 8.64e7:.1f} days from that of the line above: "
+                "expected one step on one clock"
+            )
+        if not steps or kind < OpKind.DP_ALLREDUCE <= steps[-1][0][-1][0]:
+            steps.append(([], []))
+        operations, inner = steps[-1]
+        inner += _inner(len(operations), fields[-1], place)
+        operations.append(operation)
+        last = timestamp
     if owner is None:
         raise TraceError(f"{path}: no operation in this file: expected a trace")
-    return _trace(operations, inner, path, int(owner[0]), int(owner[1]))
+    return _trace(steps, path, int(owner[0]), int(owner[1]))
 
 
 def _operation(fields: Names, number: int, place: str) -> _Operation:
@@ -163,17 +168,6 @@ def _size(shape: str, dtype: str, place: str) -> int:
     return size * known[dtype]
 
 
-def _check_gaps(path: Path, timestamp: Floats, lines: Sequence[int]) -> None:
-    """Raise TraceError where two lines are days apart."""
-    gaps = np.abs(np.diff(timestamp))
-    far = np.flatnonzero(gaps > _LONGEST_GAP_MS)
-    if len(far):
-        raise TraceError(
-            f"{path}:{lines[int(far[0]) + 1]}: timestamp lies {gaps[far[0]] / 8.64e7:.1f} days "
-            "from that of the line above: expected one step on one clock"
-        )
-
-
 def _what_is_wrong(line: str, place: str) -> str:
     """Why a line is no operation: the first field that is missing or wrong."""
     if not re.match(r"rank:\d{1,7}:\w+\(", line):
@@ -187,15 +181,13 @@ def _what_is_wrong(line: str, place: str) -> str:
     return f"{place}: the line is cut off: expected it to end with sub_operations=[...])"
 
 
-def _trace(
-    operations: Sequence[_Operation], inside: Sequence[_Inner], path: Path, rank: int, stage: int
-) -> RankLines:
-    """Columns in ps from the whole millisecond before the first operation."""
+def _trace(steps: Sequence[_Step], path: Path, rank: int, stage: int) -> RankLines:
+    """Columns in ps from the whole millisecond before the first operation of all steps."""
+    (first, _), (operations, inside) = steps[0], steps[-1]
     kind, microbatch, took, ended, sizes, lines, labels = zip(*operations, strict=True)
     parent, lasted, tokens = zip(*inside, strict=True) if inside else [()] * 3
     duration, timestamp, inner_duration = (np.array(ms, np.float64) for ms in (took, ended, lasted))
-    _check_gaps(path, timestamp, lines)
-    clock = math.floor(timestamp[0])
+    clock = math.floor(first[0][3])
     end, name, size = _picoseconds(timestamp - clock), ints(kind), ints(sizes)
     after = name >= OpKind.DP_ALLREDUCE
     events = Events.of(
@@ -216,6 +208,7 @@ def _trace(
     return RankLines(
         rank=rank,
         stage=stage,
+        dropped=len(steps) - 1,
         file=str(path),
         clock=clock,
         line=ints(lines),

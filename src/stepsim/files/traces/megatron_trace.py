@@ -21,7 +21,7 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Names, Numbers, replace
 from stepsim.files.reading import open_file
 from stepsim.files.traces.joined import RankOperations, join_ranks
-from stepsim.files.traces.megatron_checks import check_rank, check_ranks, last_step
+from stepsim.files.traces.megatron_checks import check_rank, check_ranks
 from stepsim.files.traces.megatron_lines import RankLines, read_rank
 from stepsim.measured.profile.events import Profile, unknown
 from stepsim.measured.run import Degrees, InnerOps, OpKind, gradient_groups, times_hash
@@ -59,10 +59,10 @@ def read_megatron_trace(path: Path) -> Profile:
     folder. Missing ranks, clock jumps ahead and durations of 0 are warnings.
     """
     files, warnings = _files(path)
-    whole = sorted((read_rank(file) for file in files), key=lambda trace: trace.rank)
-    traces, dropped = zip(*(last_step(trace) for trace in whole), strict=True)
-    if any(dropped):
-        warnings.append(f"{path}: holds {max(dropped) + 1} steps: the last one is used")
+    traces = sorted((read_rank(file) for file in files), key=lambda trace: trace.rank)
+    dropped = max(trace.dropped for trace in traces)
+    if dropped:
+        warnings.append(f"{path}: holds {dropped + 1} steps: the last one is used")
     warnings += [text for trace in traces for text in check_rank(trace)]
     degrees = _degrees(str(path), traces)
     check_ranks(traces, str(path), degrees.pp)
