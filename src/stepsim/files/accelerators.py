@@ -1,17 +1,14 @@
 """Devices and training frameworks: TOML files, shipped ones by name."""
 
-import os
-from os.path import isfile
 from pathlib import Path
 
 from stepsim.base.errors import PlanError, errors_at
-from stepsim.base.process import remembered
 from stepsim.base.structs import replace
 from stepsim.files.reading import (
     first_bytes,
-    question,
+    named_file,
+    names_of_files,
     read_toml,
-    shipped_folder,
     shipped_names,
     shipped_once,
 )
@@ -49,7 +46,7 @@ def accelerator_of(name_or_path: str | Path) -> Device | Framework | None:
 
 def read_device(name_or_path: str | Path) -> Device:
     """A device by name or file; raises PlanError naming the file and the entry at fault."""
-    return _read_device(_file(name_or_path, "device"))
+    return _read_device(named_file("device", name_or_path, PlanError))
 
 
 @shipped_once
@@ -65,7 +62,7 @@ def _read_device(path: Path) -> Device:
 
 def read_framework(name_or_path: str | Path) -> Framework:
     """A framework by name or file; raises PlanError naming the file and the entry at fault."""
-    return _read_framework(_file(name_or_path, "framework"))
+    return _read_framework(named_file("framework", name_or_path, PlanError))
 
 
 @shipped_once
@@ -75,37 +72,3 @@ def _read_framework(path: Path) -> Framework:
         with errors_at(path, PlanError):
             named_layout(recipe.layout or "equal")
     return framework
-
-
-def _file(name_or_path: str | Path, kind: str) -> Path:
-    """File of a shipped name, in any case and by any of its names, or the user's own path.
-
-    What files hold is read where the name is that of none of them: most people type that name.
-    """
-    path, typed = Path(name_or_path), str(name_or_path)
-    name = typed.lower()
-    called = shipped_folder(f"{kind}s") / f"{name}.toml"
-    if path.name == typed and isfile(called):
-        return called
-    names = names_of_files(kind)
-    if name in names:
-        return names[name]
-    if path.suffix == ".toml" or os.sep in typed or isfile(path):
-        return path
-    known = ", ".join(shipped_names(f"{kind}s"))
-    raise PlanError(
-        f"no {kind} named {typed!r}{question(name, names)}: expected a file or one of {known}"
-    )
-
-
-# validate of 955 published steps takes 4.2 s so, and 35.0 s without
-@remembered
-def names_of_files(kind: str) -> dict[str, Path]:
-    """Files of a kind by each of their names."""
-    schema: type[Device] | type[Framework] = Device if kind == "device" else Framework
-    found = {}
-    for path in sorted(shipped_folder(f"{kind}s").glob("*.toml")):
-        file = read_toml(path, schema, PlanError, kind)
-        for name in (path.stem, file.name, *file.also):
-            found[name.lower()] = path
-    return found

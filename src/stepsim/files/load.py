@@ -29,12 +29,13 @@ from stepsim.base.structs import Values, replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
+    named_file,
+    names_of_files,
     read_document,
     read_text,
     shipped_folder,
     shipped_once,
     toml_values,
-    topology_file,
     topology_names,
 )
 from stepsim.files.simai.text import read_simai_text
@@ -92,7 +93,7 @@ def topology_of(
     within("npus", npus, 1, MAX_NPUS)
     found: object = topology
     if isinstance(found, str | Path):
-        found = read_topology(topology_file(found))
+        found = read_topology(named_file("topology", found, TopologyError))
     elif not isinstance(found, NestedTopology):
         from stepsim.files.topology.graph import topology_of_graph
         from stepsim.network.topology.listed import ListedTopology
@@ -377,15 +378,9 @@ def shipped_kinds(name: str) -> list[str]:
     """What ships under a name: model, topology, device or framework; empty for other texts."""
     if not _is_bare(name):
         return []
-    from stepsim.files.accelerators import names_of_files
-
-    known = {
-        "model": is_public(name),
-        "topology": name in topology_names(),
-        "device": name.lower() in names_of_files("device"),
-        "framework": name.lower() in names_of_files("framework"),
-    }
-    return [kind for kind, is_known in known.items() if is_known]
+    kinds = ("topology", "device", "framework")
+    known = [kind for kind in kinds if name.lower() in names_of_files(kind)]
+    return ["model", *known] if is_public(name) else known
 
 
 def shadowed(kind: str, name: object) -> list[str]:

@@ -9,10 +9,17 @@ from typing import Any, TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value, member
 from stepsim.base.structs import Names, Noun, Values, replace, shipped
-from stepsim.files.accelerators import names_of_files, read_device, read_framework
+from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.reading import csv_rows, first_columns, number_in, read_text, whole_number
+from stepsim.files.reading import (
+    csv_rows,
+    first_columns,
+    names_of_files,
+    number_in,
+    read_text,
+    whole_number,
+)
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,

@@ -7,9 +7,9 @@ import pytest
 
 from stepsim.base.errors import PlanError
 from stepsim.base.units import parse_size_bytes
-from stepsim.files.accelerators import device_names, names_of_files, read_device, read_framework
+from stepsim.files.accelerators import device_names, read_device, read_framework
 from stepsim.files.load import topology_of
-from stepsim.files.reading import shipped_folder
+from stepsim.files.reading import names_of_files, shipped_folder
 from stepsim.workload.model.choices import Precision, RecomputeModule
 
 
@@ -36,6 +36,7 @@ def test_a_file_is_meant_by_its_own_name_and_by_no_other_file(kind: str) -> None
     assert {names[path.stem] for path in files} == set(files)
     read = read_device if kind == "device" else read_framework
     assert all(read(name) == read(path) for name, path in names.items())
+    assert all(read(path).name.lower() == path.stem for path in files)
 
 
 def test_fp16_is_as_fast_as_bf16_and_mxfp8_as_fp8() -> None:

@@ -18,7 +18,7 @@ from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import TopologyError, bad_value, errors_at
 from stepsim.base.fields import Bandwidth, Size, Time
 from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, Values, replace, shipped
-from stepsim.files.reading import read_toml, topology_file
+from stepsim.files.reading import named_file, read_toml
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.dimension import (
@@ -223,7 +223,9 @@ def _on_base(file: TopologyFile) -> TopologyFile:
     That is the library with its accuracy, what a collective costs once, the device, and of links of
     the same name how efficient they are and what a message costs.
     """
-    base = read_toml(topology_file(file.base), TopologyFile, TopologyError, "topology")
+    base = read_toml(
+        named_file("topology", file.base, TopologyError), TopologyFile, TopologyError, "topology"
+    )
     alike = {table.name: table for table in base.dimension}
 
     def filled(table: DimensionTable) -> DimensionTable:

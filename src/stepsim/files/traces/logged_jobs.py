@@ -17,13 +17,12 @@ from pathlib import Path
 
 from stepsim.base.errors import TraceError, WorkloadError
 from stepsim.base.structs import Names, Noun, Values, replace, shipped
-from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.files.models.megatron import model_of_arguments
 from stepsim.files.models.recipes import recipe_of
 from stepsim.files.models.torchtitan import sharding, torchtitan_model, torchtitan_parts
-from stepsim.files.reading import read_text
+from stepsim.files.reading import names_of_files, read_text
 from stepsim.files.traces.step_lines import plain_lines
 from stepsim.workload.model.model import AskedOptions, Model
 
