@@ -150,7 +150,7 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     packed = folder / "rank1.pt.trace.json.gz"
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(TraceError, match="the gzip file is cut short"):
+    with pytest.raises(TraceError, match=r"cut.json.gz: cannot read the trace: .* ended before"):
         read_profile(cut)
     other = tmp_path / "other.json"
     other.write_text('{"traceEvents": [')

@@ -6,7 +6,6 @@ the feeder does, and the order on the threads and streams that nodes name. A fil
 has its times in ps.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
@@ -29,7 +28,7 @@ from stepsim.files.reading import read_bytes
 from stepsim.files.traces.chakra_messages import MetadataMessage, NodeMessage
 from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
 from stepsim.files.traces.joined import RankOperations, join_ranks
-from stepsim.files.traces.packed import packed_files
+from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import Following, Profile, other_end
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import PS_PER_US
@@ -37,7 +36,6 @@ from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 GROUPS_FILE = "comm_groups.json"
 """Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""
-_RANK = re.compile(r"(?:\.|rank[-_]?|npu[-_]?)(\d{1,9})\.et")
 _MOST_PLACES = 1 << 20
 PLACES = ("stage", "replica")
 """Attributes that stepsim's own traces have of their rank, in the metadata."""
@@ -105,17 +103,14 @@ def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) 
     groups = _groups_beside(path)
     parts, clocks = [], set()
     for place, (name, data) in enumerate(packed_files(path, CHAKRA_ENDS, is_chakra, progress)):
-        told = _RANK.search(Path(name).name)
         try:
             stream = BytesIO(data)
             places, nodes = _places(parse_length_prefixed(MetadataMessage, stream)), _nodes(stream)
-            part = _of_rank(name, nodes, int(told[1]) if told else place, groups)
+            part = _of_rank(name, nodes, rank_in_name(name, place), groups)
             parts.append(replace(part, **places))
             clocks.add(_is_recorded(nodes))
         except (ValueError, OverflowError, DecodeError) as error:
             raise TraceError(f"{name}: not a Chakra trace: {error}") from None
-    if not parts:
-        raise TraceError(f"{path}: no Chakra trace in it: expected files that end in .et")
     profile = join_ranks(str(path), parts, "Chakra", one_clock=True not in clocks)
     return _scheduled(profile) if clocks == {None} else profile
 

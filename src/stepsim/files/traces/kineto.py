@@ -119,8 +119,6 @@ def read_kineto(path: Path, progress: Callable[[int, int], None] | None = None) 
             raise TraceError(
                 f"{name}: a time or a number is too large, or its lists are nested too deeply"
             ) from None
-    if not parts:
-        raise TraceError(f"{path}: no PyTorch trace in it: expected files that end in .json or .gz")
     return join_ranks(str(path), parts, "PyTorch profiler")
 
 
@@ -130,7 +128,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
     known = trace.distributed_info or _Distributed()
-    rank = known.rank if known.rank is not None else rank_in_name(name) or 0
+    rank = known.rank if known.rank is not None else rank_in_name(name, 0)
     ours = _sorted_out(trace.trace_events, name)
     if not ours.kernels:
         raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")

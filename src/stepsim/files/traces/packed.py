@@ -9,6 +9,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from os.path import isdir
 from pathlib import Path
+from typing import IO, cast
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names
@@ -19,13 +20,13 @@ _MOST_BYTES = 4 << 30
 _MOST_FOLD = 100  # what a packed file may unpack to, beside some bytes that any may: traces do 20
 _ANY_BYTES = 16 << 20
 _GZIP = b"\x1f\x8b"
-_RANK = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})", re.IGNORECASE)
+_RANK = re.compile(r"(?:(?:rank|worker|npu)[-_]?|\.(?=\d+\.et))(\d{1,9})", re.IGNORECASE)
 
 
-def rank_in_name(name: str) -> int | None:
-    """The number after `rank` or `worker` in the name of a file, None where there is none."""
+def rank_in_name(name: str, default: int) -> int:
+    """The number after `rank`, `worker` or `npu` in the name of a file, or before `.et`."""
     told = _RANK.search(Path(name).name)
-    return int(told[1]) if told else None
+    return int(told[1]) if told else default
 
 
 def packed_files(
@@ -34,43 +35,38 @@ def packed_files(
     begins: Callable[[bytes], bool],
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of a file, of those in a folder, or of those in an archive.
+    """Names and contents of a file or of those in a folder, and of what archives hold.
 
     `progress` hears of files done and of all, those of a folder. Raises TraceError for what cannot
     be read, is cut short or too large.
     """
-    if isdir(path):
-        files = sorted(traces_in(path, ends, begins))
-        for done, each in enumerate(files):
-            if progress:
-                progress(done, len(files))
-            yield str(each), _contents(each)
-        return
-    data = _contents(path)
+    files = sorted(traces_in(path, ends, begins)) if isdir(path) else [path]
+    for done, each in enumerate(files):
+        if progress and len(files) > 1:
+            progress(done, len(files))
+        try:
+            yield from _contents(each, ends)
+        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise TraceError(f"{each}: cannot read the trace: {reason}") from None
+
+
+def _contents(path: Path, ends: Names) -> Iterator[tuple[str, bytes]]:
+    """A file, or the files of an archive; raises TraceError for one that holds none."""
+    with open_file(path, _MOST_BYTES) as file:
+        data = _unpacked(file.read(), str(path))
     if not is_archive(data):
         yield str(path), data
         return
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.name.endswith(ends) else None
-                if file:
-                    where = f"{path}: {member.name}"
-                    yield where, _unpacked(file.read(), where)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise TraceError(f"{path}: cannot read the archive: {error}") from None
-
-
-def _contents(path: Path) -> bytes:
-    """A file, unpacked; raises TraceError for what is cut short, or too large."""
-    try:
-        with open_file(path, _MOST_BYTES) as file:
-            return _unpacked(file.read(), str(path))
-    except EOFError:
-        raise TraceError(f"{path}: the gzip file is cut short: expected a whole one") from None
-    except (OSError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TraceError(f"{path}: cannot read the trace: {reason}") from None
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        members = [each for each in archive if each.isfile() and each.name.endswith(ends)]
+        if not members:
+            raise TraceError(
+                f"{path}: no trace in it: expected files that end in {' or '.join(ends)}"
+            )
+        for member in members:
+            where, inside = f"{path}: {member.name}", cast(IO[bytes], archive.extractfile(member))
+            yield where, _unpacked(inside.read(), where)
 
 
 def _unpacked(data: bytes, where: str) -> bytes:
