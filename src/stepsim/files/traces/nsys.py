@@ -44,8 +44,8 @@ _NAMED = 7
 _PEER_TO_PEER = 10
 
 _Row = tuple[Any, ...]
-# Process, begin and end in ns, and text of an NVTX range.
-_Range = tuple[int, int, int, str]
+# Process, begin and end in ns of an NVTX range; the step that it names, or what it marks.
+_Range = tuple[int, int, int, int | None, Mark | None]
 
 
 def read_nsys(path: Path) -> Profile:
@@ -152,10 +152,10 @@ def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], i
 def _steps(ranges: Sequence[_Range]) -> dict[int, tuple[int, int]]:
     """Begin and end in ns of every step by its number, from ranges named so; threads share them."""
     found: dict[int, tuple[int, int]] = {}
-    for _, start, end, text in ranges:
-        if told := _STEP.fullmatch(text):
-            first, last = found.get(int(told[1]), (start, end))
-            found[int(told[1])] = min(first, start), max(last, end)
+    for _, start, end, step, _ in ranges:
+        if step is not None:
+            first, last = found.get(step, (start, end))
+            found[step] = min(first, start), max(last, end)
     return dict(sorted(found.items()))
 
 
@@ -169,20 +169,9 @@ def _ranges(database: sqlite3.Connection) -> Iterator[_Range]:
     except sqlite3.OperationalError:
         return
     for thread, start, end, text in rows:
-        if not isinstance(text, str) or not (_STEP.fullmatch(text) or read_mark(text)):
-            continue
-        if all(isinstance(each, int) for each in (thread, start, end)):
-            yield thread & _PROCESS, start, end, text
-
-
-def _marked_ranges(ranges: Sequence[_Range], base: int) -> list[Mark]:
-    """The ranges that name a phase, counted from `base` in ns."""
-    found = list[Mark]()
-    for _, start, end, text in ranges:
-        if mark := read_mark(text):
-            begin, stop = _since(start, base), _since(end, base)
-            found.append(replace(mark, start_ps=begin, end_ps=stop))
-    return found
+        told, mark = _STEP.fullmatch(str(text)), read_mark(str(text))
+        if (told or mark) and all(isinstance(each, int) for each in (thread, start, end)):
+            yield thread & _PROCESS, start, end, int(told[1]) if told else None, mark
 
 
 def _since(at: int, base: int) -> int:
@@ -197,18 +186,17 @@ def _rank(
     ranges: Sequence[_Range],
     path: Path,
 ) -> RankOperations:
-    process = int(rows[0][0]) & _PROCESS
-    every = sorted(rows, key=lambda row: (row[4], row[5]))
-    _, _, streams, _, starts, ends, sizes, names, kinds, forms = zip(*every, strict=True)
+    every = zip(*sorted(rows, key=lambda row: (row[4], row[5])), strict=True)
+    processes, _, streams, correlations, starts, ends, sizes, names, kinds, forms = every
     base = int(starts[0])
-    called = (launches.get((row[0], row[3])) for row in every)
-    named = [each for each in ranges if each[0] == process]
+    called = map(launches.get, zip(processes, correlations, strict=True))
+    named = [each for each in ranges if each[0] == processes[0] & _PROCESS]
     found = RankOperations(
         rank=rank,
         file=str(path),
         columns={
             "name": names,
-            "group": [("", ())] * len(every),
+            "group": [("", ())] * len(names),
             "form": forms,
             "kind": ints(kinds),
             "stream": ints(streams),
@@ -222,7 +210,12 @@ def _rank(
     )
     steps = _steps(named)
     bounds = ints([[_since(at, base) for at in each] for each in steps.values()])
-    return inside_steps(found, [*steps], bounds, _marked_ranges(named, base))
+    marks = [
+        replace(mark, start_ps=_since(start, base), end_ps=_since(end, base))
+        for _, start, end, _, mark in named
+        if mark
+    ]
+    return inside_steps(found, [*steps], bounds, marks)
 
 
 def _kind(short: str, whole: object) -> tuple[str, TaskKind]:
