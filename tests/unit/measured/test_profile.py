@@ -253,7 +253,7 @@ def test_published_slowdowns_of_the_production_job(
         ({"optype": "sleep"}, "optype is 'sleep': expected one of"),
         ({"rank": 77}, "5 workers in 2 stages and 2 replicas: expected 4"),
         ({"rank": 100}, "rank 100 is on another stage or replica"),
-        ({"step": None}, "step is empty in 1 rows"),
+        ({"step": None}, "step is nan: expected 0 or more"),
         ({"stage": 1 << 40, "rank": 5}, "some are missing"),
     ],
 )

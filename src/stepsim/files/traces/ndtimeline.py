@@ -125,26 +125,21 @@ def _check_size(metadata: Any, path: Path) -> None:
 
 
 def _numbers(column: Any, name: str, path: Path) -> Any:
-    """A column as numbers: floats of times, whole ones of others."""
-    wanted = np.float64 if name in _TIMES else np.int64
-    if column.null_count and name in _LEAST:
-        column = column.fill_null(UNKNOWN)
-    if column.null_count:
-        raise TraceError(f"{path}: {name} is empty in {column.null_count} rows: expected a number")
+    """A column as numbers: floats of times, whole ones of others; an empty cell is nan."""
+    is_time = name in _TIMES
+    least, most = (0, _LONGEST_S) if is_time else (_LEAST.get(name, 0), MAX_INT64)
     try:
         values = column.to_numpy()
-        if name in _LEAST and values.dtype.kind == "f":
+        if name in _LEAST:
             values = np.where(np.isnan(values), UNKNOWN, values)
-        values = values.astype(wanted)
+        wrong = np.flatnonzero(~((values >= least) & (values <= most)))
     except (ValueError, TypeError):
         raise TraceError(f"{path}: {name} is {column.type}: expected numbers") from None
-    least, most = (0, _LONGEST_S) if name in _TIMES else (_LEAST.get(name, 0), MAX_INT64)
-    wrong = np.flatnonzero(~((values >= least) & (values <= most)))
     if len(wrong):
         row = int(wrong[0])
-        allowed = f"{least} to {most:g} s" if name in _TIMES else f"{least} or more"
+        allowed = f"{least} to {most:g} s" if is_time else f"{least} or more"
         raise TraceError(bad_value(f"{path}: row {row}", name, values[row].item(), allowed))
-    return values
+    return values.astype(np.float64 if is_time else np.int64)
 
 
 def _meanings(names: Names, path: Path) -> Ints:
