@@ -9,7 +9,7 @@ collective: a message whose other end is not told.
 
 import re
 import zlib
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from math import inf
@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints, ints, rows_of
 from stepsim.base.errors import TraceError
@@ -129,103 +128,79 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
     known = trace.distributed_info or _Distributed()
     rank = known.rank if known.rank is not None else rank_in_name(name, 0)
-    ours = _sorted_out(trace.trace_events, name)
-    if not ours.kernels:
-        raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
-    arguments, kinds = ours.arguments, _kinds(ours)
-    start = _since([event.ts for event in ours.kernels], ours.base)
-    called_ps = _since([at for _, at, _ in ours.launches], ours.base)
-    begins = {each[0]: ps for each, ps in rows_of(ours.launches, called_ps)}
-    begins.pop(UNKNOWN, None)
-    bytes_of, group_of = element_bytes("kineto"), cache(_group)
+    done = [event for event in trace.trace_events if event.ph == "X"]
+    base = int(min((event.ts for event in done), default=0))
+    steps = sorted(
+        (int(step[1]), event.ts, event.ts + event.dur)
+        for event in done
+        if event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or ""))
+    )
+    allocations = (event for event in trace.trace_events if event.name == "[memory]")
+    devices = trace.device_properties
     found = RankOperations(
         rank=rank,
         world=known.world_size,
         file=name,
-        columns={
-            "name": [called for _, called in kinds],
-            "group": [
-                group_of(a.Process_Group_Name, a.Process_Group_Description, a.Process_Group_Ranks)
-                for a in arguments
-            ],
-            "operator": _operators(ours),
-            "form": _forms(arguments, ours.called),
-            "kind": ints([kind for kind, _ in kinds]),
-            "stream": ints([*map(_stream, ours.kernels, arguments)]),
-            "start_ps": start,
-            "end_ps": start + _since([event.dur for event in ours.kernels], 0),
-            "launch_ps": ints([begins.get(a.correlation, UNKNOWN) for a in arguments]),
-            "size_bytes": ints([_size(a, bytes_of) for a in arguments]),
-            "peer": ints([other_end(rank, a.Src_Rank, a.Dst_Rank) for a in arguments]),
-            "meeting": ints([_tag(a.Comms_Id) for a in arguments]),
-        },
-        base_ps=ours.base * PS_PER_US + (trace.base_time_nanoseconds or 0) * 1000,
-        peak_bytes=ours.peak_bytes,
-        node=rank // len(trace.device_properties) if len(trace.device_properties) > 1 else None,
-        gpu=str(trace.device_properties[0].get("name", "")) if trace.device_properties else "",
+        columns=_columns(done, base, name, rank),
+        base_ps=base * PS_PER_US + (trace.base_time_nanoseconds or 0) * 1000,
+        peak_bytes=max(map(_allocated, allocations), default=0),
+        node=rank // len(devices) if len(devices) > 1 else None,
+        gpu=str(devices[0].get("name", "")) if devices else "",
     )
-    steps = sorted(ours.steps)
-    bounds = _since([each[1:] for each in steps], ours.base)
-    return inside_steps(found, [number for number, _, _ in steps], bounds, _ranges(ours))
+    bounds = _since([each[1:] for each in steps], base)
+    return inside_steps(found, [number for number, _, _ in steps], bounds, _ranges(done, base))
 
 
 # A call of an operator of the host, and its arguments.
 _Call = tuple[_Event, _Arguments]
+# The correlation of a launch, and the launch.
+_Launch = tuple[int, _Event]
 
 
-class _Sorted(Struct, kw_only=True):
-    """What matters of a file's events; times in microseconds, `base` the earliest, whole.
-
-    `copied` are the ranges of NCCL's collectives on each thread that stands for a stream. `called`
-    are the operators of the host with their arguments, `launches` correlation, time and thread.
-    """
-
-    kernels: list[_Event] = []
-    arguments: list[_Arguments] = []
-    launches: list[tuple[int, float, int | str]] = []
-    steps: list[tuple[int, float, float]] = []
-    marks: list[tuple[_Event, Mark]] = []
-    copied: dict[int | str, list[tuple[float, float]]] = {}
-    called: list[_Call] = []
-    base: int = 0
-    peak_bytes: int = 0
-
-
-def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
-    found, earliest = _Sorted(), inf
-    for event in events:
-        if event.ph != "X":
-            if event.name == "[memory]":
-                found.peak_bytes = max(found.peak_bytes, _allocated(event))
-            continue
-        earliest = min(earliest, event.ts)
-        if event.cat in _KERNELS:
-            found.kernels.append(event)
-            found.arguments.append(_arguments(event, name))
-        elif event.cat == "gpu_user_annotation" and (event.name or "").startswith("nccl:"):
-            found.copied.setdefault(event.tid, []).append((event.ts, event.ts + event.dur))
-        elif event.cat and event.cat.endswith(_LAUNCHES):
-            correlation = _arguments(event, name).correlation
-            found.launches.append((correlation, event.ts, event.tid))
-        elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
-            found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
-        elif event.cat in _RANGES:
-            if event.cat == "cpu_op":
-                found.called.append((event, _readable(event)))
-            if mark := read_mark(event.name or ""):
-                found.marks.append((event, mark))
-    found.base = int(earliest) if found.kernels else 0
-    for ranges in found.copied.values():
-        ranges.sort()
-    return found
+def _columns(done: Sequence[_Event], base: int, name: str, rank: int) -> Values:
+    """What is told of every operation of the device, from `base` on, the earliest microsecond."""
+    kernels = [event for event in done if event.cat in _KERNELS]
+    if not kernels:
+        raise TraceError(f"{name}: no kernel in the trace: record CUDA activities")
+    arguments = [_arguments(event, name) for event in kernels]
+    called = [(event, _readable(event)) for event in done if event.cat == "cpu_op"]
+    launches = [
+        (_arguments(event, name).correlation, event)
+        for event in done
+        if event.cat and event.cat.endswith(_LAUNCHES)
+    ]
+    called_ps = _since([event.ts for _, event in launches], base)
+    begins = {each[0]: ps for each, ps in rows_of(launches, called_ps)}
+    begins.pop(UNKNOWN, None)
+    kinds, start = _kinds(done, kernels, arguments), _since([event.ts for event in kernels], base)
+    bytes_of, group_of = element_bytes("kineto"), cache(_group)
+    return {
+        "name": [called for _, called in kinds],
+        "group": [
+            group_of(a.Process_Group_Name, a.Process_Group_Description, a.Process_Group_Ranks)
+            for a in arguments
+        ],
+        "operator": _operators(arguments, launches, called),
+        "form": _forms(arguments, called),
+        "kind": ints([kind for kind, _ in kinds]),
+        "stream": ints([*map(_stream, kernels, arguments)]),
+        "start_ps": start,
+        "end_ps": start + _since([event.dur for event in kernels], 0),
+        "launch_ps": ints([begins.get(a.correlation, UNKNOWN) for a in arguments]),
+        "size_bytes": ints([_size(a, bytes_of) for a in arguments]),
+        "peer": ints([other_end(rank, a.Src_Rank, a.Dst_Rank) for a in arguments]),
+        "meeting": ints([_tag(a.Comms_Id) for a in arguments]),
+    }
 
 
-def _ranges(ours: _Sorted) -> list[Mark]:
+def _ranges(done: Sequence[_Event], base: int) -> list[Mark]:
     """The ranges that name a phase; those of the device hold what ran on their stream."""
-    begins = _since([event.ts for event, _ in ours.marks], ours.base)
-    took = _since([event.dur for event, _ in ours.marks], 0)
+    ranges = (event for event in done if event.cat in _RANGES)
+    marks = [(event, mark) for event in ranges if (mark := read_mark(event.name or ""))]
+    begins = _since([event.ts for event, _ in marks], base)
+    took = _since([event.dur for event, _ in marks], 0)
     found = []
-    for (event, mark), begin, lasts in rows_of(ours.marks, begins, took):
+    for (event, mark), begin, lasts in rows_of(marks, begins, took):
         on_device = event.cat == "gpu_user_annotation"
         stream = event.tid if on_device and isinstance(event.tid, int) else UNKNOWN
         if stream != UNKNOWN or not on_device:
@@ -241,21 +216,23 @@ def _allocated(event: _Event) -> int:
     return min(arguments.Total_Allocated, MAX_INT64) if is_told else 0
 
 
-def _operators(ours: _Sorted) -> list[HostOperator | None]:
+def _operators(
+    arguments: Sequence[_Arguments], launches: Sequence[_Launch], called: Sequence[_Call]
+) -> list[HostOperator | None]:
     """The operator that launched each kernel, None without one.
 
     A kernel and its operator have a number in common; in older traces, and for what no operator of
     its own launches, it is the innermost call that its thread was in.
     """
-    numbered: dict[Any, _Call | None] = {call[1].External_id: call for call in ours.called}
+    numbered: dict[Any, _Call | None] = {call[1].External_id: call for call in called}
     numbered[UNKNOWN] = None
     calls = [
         None if kernel.External_id == kernel.correlation else numbered.get(kernel.External_id)
-        for kernel in ours.arguments
+        for kernel in arguments
     ]
-    pairs = list(zip(ours.arguments, calls, strict=True))
+    pairs = list(zip(arguments, calls, strict=True))
     lacking = {kernel.correlation for kernel, call in pairs if call is None}
-    inside = dict(_inside(ours, lacking - {UNKNOWN}))
+    inside = dict(_inside(launches, called, lacking - {UNKNOWN}))
     operator_of = cache(_operator)
     found = (call or inside.get(kernel.correlation) for kernel, call in pairs)
     return [call and operator_of(call[0].name or "", bytes(call[1].Input_Dims)) for call in found]
@@ -285,13 +262,15 @@ def _readable(event: _Event) -> _Arguments:
         return _Arguments()
 
 
-def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, _Call]]:
+def _inside(
+    launches: Sequence[_Launch], called: Sequence[_Call], wanted: set[int]
+) -> Iterator[tuple[int, _Call]]:
     """Correlations of launches, each with the innermost operator that it lies in."""
     threads: dict[int | str, list[tuple[float, int, float, int]]] = {}
-    for correlation, at, thread in ours.launches:
+    for correlation, event in launches:
         if correlation in wanted:
-            threads.setdefault(thread, []).append((at, 1, 0.0, correlation))
-    for number, (event, _) in enumerate(ours.called):
+            threads.setdefault(event.tid, []).append((event.ts, 1, 0.0, correlation))
+    for number, (event, _) in enumerate(called):
         if event.tid in threads:
             threads[event.tid].append((event.ts, 0, -event.ts - event.dur, number))
     for entries in threads.values():
@@ -302,7 +281,7 @@ def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, _Call]]:
             if not is_launch:
                 open_calls.append((-minus_end, number))
             elif open_calls:
-                yield number, ours.called[open_calls[-1][1]]
+                yield number, called[open_calls[-1][1]]
 
 
 def _arguments(event: _Event, name: str) -> _Arguments:
@@ -351,12 +330,21 @@ def _group(group: str, described: str, ranks: str) -> tuple[str, Numbers]:
     return " ".join(filter(None, (group, described))), tuple(map(int, numbers))
 
 
-def _kinds(ours: _Sorted) -> list[tuple[TaskKind, str]]:
-    """What operations are; each form is looked at once, but for copies in a range of NCCL."""
+def _kinds(
+    done: Sequence[_Event], kernels: Sequence[_Event], arguments: Sequence[_Arguments]
+) -> list[tuple[TaskKind, str]]:
+    """What operations are; each form is looked at once, but for copies in a range of NCCL.
+
+    Ranges of NCCL's collectives are on the threads that stand for streams.
+    """
     kind_of, found = cache(_kind), []
-    for event, told in zip(ours.kernels, ours.arguments, strict=True):
+    copied: dict[int | str, list[tuple[float, float]]] = {}
+    for event in done:
+        if event.cat == "gpu_user_annotation" and (event.name or "").startswith("nccl:"):
+            insort(copied.setdefault(event.tid, []), (event.ts, event.ts + event.dur))
+    for event, told in zip(kernels, arguments, strict=True):
         kind, name = kind_of(event.cat, event.name or "", told.Collective_name)
-        if event.cat == "gpu_memcpy" and _is_inside(event, ours.copied.get(event.tid, ())):
+        if event.cat == "gpu_memcpy" and _is_inside(event, copied.get(event.tid, ())):
             kind = TaskKind.SEND
         found.append((kind, name))
     return found
