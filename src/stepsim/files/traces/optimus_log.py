@@ -10,22 +10,20 @@ is left out.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from msgspec import Struct, field
-
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.files.reading import read_bytes
+from stepsim.files.reading import number_in, read_bytes
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.step_log import LeafLog, LeafStage
 from stepsim.workload.plan import Plan
 
-_HEADER = re.compile(r"\[rank:(\d+) stage:(\d+)\] transformer-block\(module\) forward time")
-_STEP = re.compile(r"- step (\d+)")
+_HEADER = re.compile(r"\[rank:\d+ stage:(\d{1,9})\] transformer-block\(module\) forward time")
+_STEP = re.compile(r"- step (\d{1,9})")
 _LAYER = re.compile(r"layer\[(\w+)\]: total=([\d.]+)ms, ops=(\d+)")
-_BATCH = re.compile(r"\|\s*(\d+)/\s*\d+ batches .*?ms/batch\s+([\d.]+)")
+_BATCH = re.compile(r"\|\s*(\d{1,9})/\s*\d+ batches .*?ms/batch\s+([\d.]+)")
 _SETTING = re.compile(r"> (PP|TP|DP|GBS|MBS): (\d{1,9})")
 _LEAVES_PER_LAYER = 8
 _LARGEST = 1e12
@@ -34,108 +32,86 @@ _LARGEST = 1e12
 _Layers = dict[str, tuple[float, int]]
 
 
-class _Log(Struct, kw_only=True):
-    """What a log says: settings, ms of steps, and (stage, step) to its layers' (ms, operations)."""
-
-    settings: dict[str, int] = {}
-    batches: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    blocks: dict[tuple[int, int], _Layers] = {}
-    mixed: int = 0
-
-
 def read_optimus_log(path: Path) -> LeafLog:
     """A run from its log.
 
     Raises TraceError naming the file and what is missing: degrees, steps after the first, stages.
     """
-    log = _read(path)
-    count = _microbatches(log, path)
-    numbers = sorted(log.batches)
+    try:
+        text = read_bytes(path).decode(errors="replace")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read the log: {error.strerror}") from None
+    settings = {name: int(value) for name, value in reversed(_SETTING.findall(text))}
+    count = _microbatches(settings, path)
+    batches = defaultdict[int, list[float]](list)
+    for step, value in _BATCH.findall(text):
+        batches[int(step)].append(_number(path, "ms/batch", value))
+    numbers = sorted(batches)
     if max(numbers, default=1) < 2:
         raise TraceError(f"{path}: no 'ms/batch' after the first step, which is warm-up")
     notes = [
         "forward times are sums of leaf modules: no attention, norms, loss, backward, host time"
     ]
-    if log.mixed:
-        notes.append(f"{log.mixed} blocks of mixed ranks left out")
+    blocks, mixed = _blocks(path, text)
+    if mixed:
+        notes.append(f"{mixed} blocks of mixed ranks left out")
+    stages = []
+    for stage in range(settings["PP"]):
+        mine = [layers for (of, step), layers in blocks.items() if of == stage and step > 1]
+        if not any(mine):
+            raise TraceError(f"{path}: no forward times of stage {stage} after the first step")
+        stages.append(_stage([*filter(None, mine)], stage, count))
     return LeafLog(
         source=str(path),
         form="Optimus",
         numbers=tuple(numbers),
-        values=tuple(median(log.batches[number]) / 1e3 for number in numbers),
+        values=tuple(median(batches[number]) / 1e3 for number in numbers),
         plan=Plan(
-            pp=log.settings["PP"],
-            tp=log.settings["TP"],
-            dp=log.settings["DP"],
-            microbatch_size=log.settings["MBS"],
+            pp=settings["PP"],
+            tp=settings["TP"],
+            dp=settings["DP"],
+            microbatch_size=settings["MBS"],
             microbatches=count,
         ),
-        stages=tuple(_stage(mine, stage, count) for stage, mine in enumerate(_blocks(log, path))),
+        stages=tuple(stages),
         warnings=tuple(f"{path}: {note}" for note in notes),
     )
 
 
-def _microbatches(log: _Log, path: Path) -> int:
+def _microbatches(settings: Mapping[str, int], path: Path) -> int:
     """Microbatches of each pipeline; raises TraceError where the settings do not tell them."""
     for name in ("PP", "TP", "DP", "GBS", "MBS"):
-        if not log.settings.get(name):
-            raise TraceError(bad_value(str(path), name, log.settings.get(name), f"'> {name}: N'"))
-    batch = log.settings["MBS"] * log.settings["DP"]
-    count, left = divmod(log.settings["GBS"], batch)
+        if not settings.get(name):
+            raise TraceError(bad_value(str(path), name, settings.get(name), f"'> {name}: N'"))
+    batch = settings["MBS"] * settings["DP"]
+    count, left = divmod(settings["GBS"], batch)
     if left or not count:
         allowed = f"a multiple of MBS * DP, {batch}"
-        raise TraceError(bad_value(str(path), "GBS", log.settings["GBS"], allowed))
+        raise TraceError(bad_value(str(path), "GBS", settings["GBS"], allowed))
     return count
 
 
-def _read(path: Path) -> _Log:
-    log = _Log()
-    block: tuple[int, int] | None = None
-    try:
-        for line in read_bytes(path).decode(errors="replace").splitlines():
-            for name, value in _SETTING.findall(line):
-                log.settings.setdefault(name, int(value))
-            if "layer[" in line or "forward time" in line:
-                block = _layers(log, line, block)
-            for step, value in _BATCH.findall(line):
-                log.batches[int(step)].append(_number(value))
-    except OSError as error:
-        raise TraceError(f"{path}: cannot read the log: {error.strerror}") from None
-    except ValueError as error:
-        raise TraceError(f"{path}: {error}") from None
-    return log
+def _blocks(path: Path, text: str) -> tuple[dict[tuple[int, int], _Layers], int]:
+    """The layers of every stage and step, and how many blocks of mixed ranks are left out."""
+    blocks, mixed = dict[tuple[int, int], _Layers](), 0
+    block: _Layers | None = None
+    for line in text.splitlines():
+        stages, steps = _HEADER.findall(line), _STEP.findall(line)
+        if len(stages) == len(steps) == 1:
+            block = blocks[int(stages[0]), int(steps[0])] = {}
+        elif stages:
+            mixed += len(stages)
+            block = None
+        for name, total, operations in _LAYER.findall(line):
+            if block is not None:
+                count = _number(path, f"ops of layer {name}", operations)
+                block[name] = _number(path, f"total of layer {name}", total), int(count)
+    return blocks, mixed
 
 
-def _layers(log: _Log, line: str, block: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Take in a header or a layer; returns the block that further layers belong to."""
-    headers, steps = _HEADER.findall(line), _STEP.findall(line)
-    if headers:
-        if len(headers) > 1 or len(steps) != 1:
-            log.mixed += len(headers)
-            return None
-        block = int(headers[0][1]), int(steps[0])
-        log.blocks[block] = {}
-    for name, total, operations in _LAYER.findall(line):
-        if block is not None:
-            log.blocks[block][name] = _number(total), int(_number(operations))
-    return block
-
-
-def _number(text: str) -> float:
-    """A number as a log has it; raises ValueError for what is none, or too large to be one."""
-    value = float(text)
-    if not value <= _LARGEST:
-        raise ValueError(bad_value("log", "number", text, f"at most {_LARGEST:g}"))
-    return value
-
-
-def _blocks(log: _Log, path: Path) -> Iterator[list[_Layers]]:
-    """The blocks of every stage after the first step, which is warm-up."""
-    for stage in range(log.settings["PP"]):
-        found = [layers for (of, step), layers in log.blocks.items() if of == stage and step > 1]
-        if not any(found):
-            raise TraceError(f"{path}: no forward times of stage {stage} after the first step")
-        yield [layers for layers in found if layers]
+def _number(path: Path, name: str, text: str) -> float:
+    """A number as a log has it; raises TraceError for what is none, or too large to be one."""
+    return number_in(str(path), name, text, TraceError, 0, _LARGEST)
 
 
 def _stage(mine: Sequence[_Layers], stage: int, microbatches: int) -> LeafStage:
