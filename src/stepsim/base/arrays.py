@@ -137,13 +137,8 @@ def add_up(parts: Sequence[Summand]) -> Summand:
     values = np.concatenate([np.zeros(0), *(values for _, values in parts)])
     if (numbers[1:] > numbers[:-1]).all():
         return numbers, values
-    first = int(numbers.min())
-    span = int(numbers.max()) - first + 1
-    if span > _SPARSE * numbers.size:
-        distinct, place = np.unique(numbers, return_inverse=True)
-        return distinct, totals(place, values, len(distinct))
-    present = np.flatnonzero(np.bincount(numbers - first, minlength=span)).astype(np.int64)
-    return present + first, totals(numbers - first, values, span)[present]
+    first, place = row_numbers(numbers[:, None])
+    return numbers[first], totals(place, values, len(first))
 
 
 def first_largest(sums: Floats) -> int:
