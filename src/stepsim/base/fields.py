@@ -7,12 +7,13 @@ against the function's own type hints.
 """
 
 import builtins
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, EnumType
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, formatannotation, signature
 from math import isinf
 from numbers import Integral, Real
 from operator import attrgetter
@@ -318,29 +319,14 @@ def _class_of(hint: Any) -> type:
 
 _UNIONS = (Union, UnionType)
 _NUMBERS: Mapping[type, type] = {int: Integral, float: Real}
-_WORDS: Mapping[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "True or False",
-    Path: "a path",
-    NoneType: "None",
-    Callable: "a function",
-}
 
 
 def _described(hint: Any) -> str:
-    """A hint in words, e.g. `a list of a text or a path`."""
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in _UNIONS:
-        return " or ".join(dict.fromkeys(map(_described, inside)))
-    if origin in (Iterable, Sequence):
-        return f"a list of {_described(inside[0])}"
-    if origin is Mapping:
-        return f"a mapping of {_described(inside[0])} to {_described(inside[1])}"
-    kind = origin or hint
-    if isinstance(kind, EnumType):
-        members: list[Enum] = list(kind)
+    """A hint as a signature has it, e.g. `list[str | Path]`; of an enumeration its names."""
+    if get_origin(hint) in _UNIONS:
+        return " or ".join(dict.fromkeys(map(_described, get_args(hint))))
+    if isinstance(hint, EnumType):
+        members: list[Enum] = list(hint)
         return ", ".join(str(each.value) for each in members)
-    name = kind.__name__
-    return _WORDS.get(kind) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+    shown = "None" if hint is NoneType else re.sub(r"\w+\.", "", formatannotation(hint))
+    return shown.replace("Sequence", "list")

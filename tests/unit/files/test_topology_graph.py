@@ -226,7 +226,7 @@ EDGE = "edge 'gpu1' to 'leaf': "
         (_of(npus_forward=1), "the graph: npus_forward is 1"),
         (_of(launch_latency="3"), "the graph: launch_latency: '3' has no unit"),
         (_of(name=3), "the graph: name is 3"),
-        (_of(algorithms="ring"), "the graph: algorithms is 'ring': expected a list"),
+        (_of(algorithms="ring"), "the graph: algorithms is 'ring': expected list"),
         (_of(algorithms=["rings"]), "the graph: algorithms is 'rings': expected of ring, bidir"),
     ],
 )
