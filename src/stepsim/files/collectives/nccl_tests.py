@@ -13,18 +13,15 @@ named before the run, else by the file's name.
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import PurePath
 
 from msgspec import Struct
 
 from stepsim.base.axes import CollectiveKind
-from stepsim.base.errors import CalibrationError, UnitError, bad_value
+from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.base.structs import Names
-from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
 from stepsim.files.collectives.samples import CurveSample, collective_kind, curves_of
-from stepsim.files.reading import number_in, whole_number
-from stepsim.network.collectives.flows import bus_factor
+from stepsim.files.collectives.times_csv import Line, sample_of
 from stepsim.network.measured_times import CommTable
 
 _AGREEMENT = 0.06
@@ -154,33 +151,24 @@ def _kind_of(program: str, source: str, kind: CollectiveKind | None, place: str)
 
 
 def _sample(run: _Run, row: str, place: str, source: str, warnings: list[str]) -> CurveSample:
-    """The measurement of a line."""
+    """The measurement of a line, as that of a table."""
     fields = _TIMESTAMP.sub("", row).split()
     tail = len(run.columns) - run.columns.index("time")
     if not 3 <= len(fields) - tail <= len(run.columns) - tail:
         expected = f"{len(run.columns)}, as in the header"
         raise CalibrationError(bad_value(place, "fields", len(fields), expected))
-    size = whole_number(place, "size", fields[0], CalibrationError, 1, MAX_INT64)
-    kind, ranks, time = run.kind, len(run.hosts), 0
     measured = dict(zip(run.columns[-tail:][:4], fields[-tail:][:4], strict=True))
-    with suppress(UnitError):
-        time = parse_time_ps(f"{measured['time']} us")
-    if time < 1:
-        raise CalibrationError(bad_value(place, "time", measured["time"], "microseconds above 0"))
-    _check_bandwidth(measured["busbw"], bus_factor(kind, ranks) * size / time, kind, place)
     wrong = measured.get("#wrong", "0")
     if wrong not in ("0", "N/A"):
         warnings.append(f"{place}: {wrong} wrong results in this measurement")
-    nodes = len(set(run.hosts.values()))
-    return (run.device, source, kind, ranks, nodes), size, time
-
-
-def _check_bandwidth(text: str, bytes_per_ps: float, kind: CollectiveKind, place: str) -> None:
-    """Raise CalibrationError where busbw is not that of this collective and this size."""
-    bandwidth = number_in(place, "busbw", text, CalibrationError, 0)
-    said = bytes_per_ps * PS_PER_S / 1e9
-    if bandwidth >= 1 and not abs(said / bandwidth - 1) <= _AGREEMENT:
-        raise CalibrationError(
-            f"{place}: busbw is {text} GB/s, but {kind} of this size in this time has "
-            f"{said:.4g}: expected the output of {kind} with the size of the full buffer"
-        )
+    texts = {
+        "machine": run.device,
+        "kind": run.kind,
+        "ranks": str(len(run.hosts)),
+        "nodes": str(len(set(run.hosts.values()))),
+        "size": fields[0],
+        "time": measured["time"],
+        "busbw": measured["busbw"],
+    }
+    names = dict(zip(texts, texts, strict=True)) | {"time": "time_us", "busbw": "busbw_GBs"}
+    return sample_of(Line(place=place, texts=texts, names=names), source, _AGREEMENT)
