@@ -85,7 +85,7 @@ def test_flags_win_over_the_sweep_file(run: Run, study: Path, tmp_path: Path) ->
     ("change", "message"),
     [
         (("[axes]", "[axis]"), "unknown key 'axis': expected one of"),
-        (('"100..400 Gbps:3"', "[]"), "axes.fabric.bandwidth is []: expected a range such as"),
+        (('"100..400 Gbps:3"', "[]"), "axes.fabric.bandwidth is []: expected a list of length"),
         (("npus = 32", "npu = 32"), "unknown option 'npu': expected quiet"),
         (("jobs = 1", "jobs = true"), "run.jobs is True: expected a whole number"),
         (("workload =", "workload"), "not valid TOML"),
