@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def runs(
     paths: RunsArgument,
     output: Path = flag("Calibration file to write.", "--output", "-o", default=..., writes=FILE),
-    nccl: NcclOption = None,
+    nccl: NcclOption = (),
     comm_source: CommSourceOption = "",
     node_size: NodeSizeOption = None,
     csv: CsvOption = None,
@@ -61,12 +61,12 @@ _WITHOUT_MODEL = {*("paths", "output", "node_size", "csv", "env"), *("device", "
 class _TraceOptions(OneStepOptions):
     """What `calibrate trace` takes beside the options of a step, which are those of its models."""
 
-    models: list[str] | None = flag(
+    models: tuple[str, ...] = flag(
         "The model of the traces, or one for each: all kernels are learned. Repeatable.",
         "--model",
         panel=Panel.MODEL,
     )
-    plans: list[Path] | None = flag(
+    plans: tuple[Path, ...] = flag(
         "The plan of the models, or one for each trace. Repeatable.",
         "--plan-file",
         panel=Panel.MODEL,
@@ -101,7 +101,7 @@ def _for_each(flag: str, given: Sequence[_Given], traces: int) -> list[_Given]:
 
 @takes(_TraceOptions, NO_MEMORY - {"calibration"})
 def calibrate_trace(
-    paths: Annotated[list[Path], argument("TRACE...", "Profiles of one machine.")],
+    paths: Annotated[tuple[Path, ...], argument("TRACE...", "Profiles of one machine.")],
     options: _TraceOptions,
     output: Path = flag("Calibration file to write.", "--output", "-o", default=..., writes=FILE),
     node_size: NodeSizeOption = None,
@@ -140,9 +140,9 @@ def calibrate_trace(
 @takes(QuietOptions)
 def calibrate_model(
     steps: Annotated[
-        list[Path] | None,
+        tuple[Path, ...],
         argument("[STEPS.csv]...", "Tables of measured steps of models."),
-    ] = None,
+    ] = (),
     output: Path | None = flag("Calibration file to write.", "--output", "-o", writes=FILE),
     gemm: Path | None = flag("Measured matrix products: CSV of m,n,k,tflops."),
     device: str | None = flag("Device that --gemm was measured on."),
@@ -164,17 +164,16 @@ def calibrate_model(
     from stepsim.views.validation import model_calibration_shown
     from stepsim.workload.model.calibration import ModelCalibration
 
-    paths = steps or []
-    if not paths and gemm is None:
+    if not steps and gemm is None:
         raise CalibrationError("nothing to calibrate on: expected a table of steps, or --gemm")
-    read = [read_published_steps(path) for path in paths]
+    read = [read_published_steps(path) for path in steps]
     warn([note for _, notes in read for note in notes])
     rates = [_gemm_rate(gemm, device, precision)] if gemm else []
     measured = [step for found, _ in read for step in found]
     found, rows = ModelCalibration(rates=tuple(rates)), list[PublishedRun]()
-    if paths:
+    if steps:
         found, rows = calibrate_steps(measured, rates)
-    sources = tuple(path.name for path in (*paths, gemm) if path)
+    sources = tuple(path.name for path in (*steps, gemm) if path)
     calibration = replace(found, sources=sources)
     warn(calibration.notes)
     if output:
@@ -196,7 +195,7 @@ def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate"
 @takes(QuietOptions)
 def calibrate_nccl(
     files: Annotated[
-        list[Path],
+        tuple[Path, ...],
         argument("FILE...", "Output of nccl-tests, or tables as CSV."),
     ],
     table: Path | None = flag("Write the times as a table for --comm-table.", writes=FILE),

@@ -27,7 +27,7 @@ def collective_command(
         "Shipped topology or TOML file.", "--topology", "-t", shown="hgx-h100", offers=TOPOLOGIES
     ),
     ranks: str | None = flag("Ranks, e.g. 0-7,16.", shown="all NPUs of the topology"),
-    algorithm: list[str] | None = flag(
+    algorithm: tuple[str, ...] = flag(
         "auto, names separated by commas, hierarchical:ring,direct, or all. Repeatable."
     ),
     json: JsonOption = None,

@@ -46,7 +46,10 @@ def argument(metavar: str, about: str, **more: Any) -> Says:
 
 
 def flag(about: str, *flags: str, default: object = None, **more: Any) -> Any:
-    """A field or a parameter that is an option of a command; without one, `default` is `...`."""
+    """A field or a parameter that is an option of a command; without one, `default` is `...`.
+
+    One that may be given several times is a tuple, empty where it is absent.
+    """
     return field(default=default, metadata={"says": Says(about, flags, **more)})
 
 
@@ -75,7 +78,7 @@ def parameters_of(command: Callable[..., None]) -> Iterator[Declared]:
 
 
 def parameter(name: str, kind: Any, default: Any) -> Declared:
-    """An option or an argument of a type, which may be None or a list.
+    """An option or an argument of a type, which may be None or a tuple of several.
 
     `default` is its field where that says what it is, else `kind` is annotated with it. Without a
     default, which is `...` then, it is required.
@@ -86,7 +89,7 @@ def parameter(name: str, kind: Any, default: Any) -> Declared:
     if says is None:
         kind, says = get_args(kind)
     kind = next((each for each in get_args(kind) if NoneType in get_args(kind)), kind)
-    several = get_origin(kind) is list
+    several = get_origin(kind) is tuple
     kind = get_args(kind)[0] if several else kind
     more: dict[str, Any] = {"required": default is ..., "metavar": says.metavar}
     if issubclass(kind, Enum):
@@ -99,7 +102,7 @@ def parameter(name: str, kind: Any, default: Any) -> Declared:
     if says.panel == _ARGUMENTS:
         return click.Argument([name], nargs=-1 if several else 1, **more), says
     absent = "on" * default if isinstance(default, bool) else str(default)
-    shown = says.shown or ("" if default in (None, ...) else absent)
+    shown = says.shown or ("" if default in (None, ..., ()) else absent)
     told = "[required]" if more["required"] else shown and f"[default: {shown}]"
     flags = says.flags or (f"--{name.replace('_', '-')}",)
     more |= {

@@ -68,7 +68,7 @@ def explain_command(
         config=options.config,
         plan_file=options.plan_file,
         topology=options.topology,
-        numbers=read_numbers(options.numbers or ()),
+        numbers=read_numbers(options.numbers),
         comm_source=options.comm_source or "",
         line=options.line,
     )

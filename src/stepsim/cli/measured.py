@@ -37,12 +37,12 @@ from stepsim.show.figures.style import FigureStyle
 # An error may be larger than what was measured.
 _MOST_ERROR = 100.0
 RunsArgument = Annotated[
-    list[Path],
+    tuple[Path, ...],
     argument("RUN...", "Folders of traces, traces of one rank, or leaf logs."),
 ]
 CalibrationOption = Annotated[Path | None, Says("Calibration to use, a TOML file.")]
 NcclOption = Annotated[
-    list[Path] | None,
+    tuple[Path, ...],
     Says("Micro-benchmarks of the machine: CSV or nccl-tests output."),
 ]
 CommSourceOption = Annotated[
@@ -54,11 +54,11 @@ CommSourceOption = Annotated[
 @takes(QuietOptions)
 def validate_command(
     runs: Annotated[
-        list[Path],
+        tuple[Path, ...],
         argument("RUN...", "Traces, leaf logs, or CSV or TOML tables of measured steps."),
     ],
     calibration: CalibrationOption = None,
-    nccl: NcclOption = None,
+    nccl: NcclOption = (),
     comm_source: CommSourceOption = "",
     leave_one_out: bool = flag(
         "Calibrate every run on all others.", "--leave-one-out", default=False
@@ -70,7 +70,7 @@ def validate_command(
     csv: CsvOption = None,
     plot: Path | None = figure("Draw simulated over measured"),
     style: StyleOption = FigureStyle.SCREEN,
-    leave_out: list[str] | None = flag("Source of published steps to leave out. Repeatable."),
+    leave_out: tuple[str, ...] = flag("Source of published steps to leave out. Repeatable."),
 ) -> None:
     """Compare measured runs with their simulation.
 
@@ -88,7 +88,7 @@ def validate_command(
     limit = None if max_error is None else parse_share("max-error", max_error, _MOST_ERROR)
     durations = parse_durations(times)
     if is_published_steps(runs[0]):
-        _validate_published(runs, limit, leave_out or (), calibration, files)
+        _validate_published(runs, limit, leave_out, calibration, files)
         return
     if leave_out:
         raise PlanError("--leave-out names sources of published steps: there are none")
@@ -157,7 +157,7 @@ def what_if_command(
     microbatches: int | None = flag("Microbatches per pipeline.", "--microbatches", "-m"),
     balance: str | None = flag("Layers of every stage, e.g. 3,2,2,1."),
     layers: int | None = flag("Layers of the model, if the run does not name them."),
-    bandwidth: list[str] | None = flag(
+    bandwidth: tuple[str, ...] = flag(
         "Bandwidth of messages: inter_node=400Gbps or intra_node=..."
     ),
     dp: int | None = flag("Ranks that reduce a gradient together."),
@@ -190,7 +190,7 @@ def what_if_command(
         microbatches=microbatches,
         balance=_balance(balance),
         layers=layers,
-        bandwidths=message_bandwidths(read_numbers(bandwidth or ())),
+        bandwidths=message_bandwidths(read_numbers(bandwidth)),
         dp=dp,
         overlap=overlap_gradients,
     )

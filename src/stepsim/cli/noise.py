@@ -29,7 +29,7 @@ def noise_command(
     straggler_factor: float = flag("Factor on a straggler's compute.", default=1.3),
     samples: int = flag("Steps to draw.", default=1000),
     seed: int = flag("Equal seeds give equal samples.", default=0),
-    axes: SetOption = None,
+    axes: SetOption = (),
     json: JsonOption = None,
     csv: CsvOption = None,
     plot: Path | None = figure("Draw the result"),

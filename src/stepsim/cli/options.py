@@ -82,7 +82,7 @@ LineOption = Annotated[
 ]
 
 SetOption = Annotated[
-    list[str] | None,
+    tuple[str, ...],
     Says("An axis, e.g. tp=1,2,4 or 'fabric.latency=1us,2us'.", ("--set",), metavar="NAME=RANGE"),
 ]
 
@@ -111,7 +111,7 @@ class CommandOptions(QuietOptions):
     verbose: bool = flag(
         "Print each stage of the work and its time on stderr.", "--verbose", "-v", default=False
     )
-    env: list[str] | None = flag(
+    env: tuple[str, ...] = flag(
         "A variable of a launch script's environment. Repeatable.",
         metavar="NAME=VALUE",
         panel=Panel.MODEL,
@@ -122,7 +122,7 @@ class CommandOptions(QuietOptions):
     def environment(self) -> dict[str, str]:
         """Variables of a script that were given; raises PlanError for a text that is none."""
         found = {}
-        for text in self.env or ():
+        for text in self.env:
             name, equals, value = text.partition("=")
             if not (equals and (name.isidentifier() or name.isdecimal())):
                 raise PlanError(f"--env is {text!r}: expected NAME=VALUE")
@@ -139,7 +139,7 @@ class CommandOptions(QuietOptions):
         found = {}
         for name, typed in self.asked.items():
             if OPTIONS[name].is_file or OPTIONS[name].noun:
-                several = typed if isinstance(typed, list) else [typed]
+                several = typed if isinstance(typed, tuple) else [typed]
                 if len(several) > 1:
                     raise PlanError(f"{name}: a plan file names one file: give one")
                 found[name] = str(several[0])
@@ -157,7 +157,7 @@ class CommandOptions(QuietOptions):
             self.asked,
             comm_source=getattr(self, "comm_source", None) or "",
             strict=self.strict,
-            numbers=node | read_numbers(getattr(self, "numbers", None) or ()),
+            numbers=node | read_numbers(getattr(self, "numbers", ())),
             environment=self.environment,
         )
 
@@ -176,7 +176,7 @@ class RunOptions(CommandOptions):
 class OneStepOptions(RunOptions):
     """What commands take whose topology has one value of each number."""
 
-    numbers: list[str] | None = flag(
+    numbers: tuple[str, ...] = flag(
         "A number of the topology, e.g. 'fabric.bandwidth=400 Gbps'. Repeatable.",
         "--set",
         metavar="NAME=VALUE",
@@ -207,23 +207,19 @@ def takes(
         wants = "options" in signature(command).parameters
 
         def run(**typed: Any) -> None:
-            arguments = {
-                name: ([*value] or None) if isinstance(value, tuple) else value
-                for name, value in typed.items()
-            }
-            check_outputs(arguments)
-            said = {name: arguments.pop(name) for name in of_step}
-            values = {each.name: arguments.pop(each.name) for each in declared}
+            check_outputs(typed)
+            said = {name: typed.pop(name) for name in of_step}
+            values = {each.name: typed.pop(each.name) for each in declared}
             if of_step:
-                values["asked"] = {n: value for n, value in said.items() if value is not None}
+                values["asked"] = {n: each for n, each in said.items() if each not in (None, ())}
             if wants:
-                arguments["options"] = kind(**values)
+                typed["options"] = kind(**values)
                 # Numpy makes its types in thousands of calls. Deeper in the stack each of them may
                 # begin a new chunk of it, which Python asks the system for and gives back.
                 import numpy  # noqa: F401
 
             with log_shown() if values.get("verbose") else nullcontext():
-                command(**arguments)
+                command(**typed)
 
         shared = (parameter(each.name, hints[each.name], each) for each in declared)
         every = [*parameters_of(command), *map(_parameter, of_step.values()), *shared]
@@ -256,7 +252,7 @@ def _parameter(known: Option) -> Declared:
         offers=known.offers,
         panel=known.panel,
     )
-    return parameter(known.name, list[value] if known.many else value, says)
+    return parameter(known.name, tuple[value, ...] if known.many else value, says)
 
 
 _LARGE_BYTES = 200_000_000
@@ -328,7 +324,7 @@ def refuse_given(why: str, names: Collection[str]) -> None:
 def study_of(
     file: Path,
     options: RunOptions,
-    axes: Iterable[str] | None,
+    axes: Iterable[str],
     given: Collection[str] = (),
     *,
     breakdown: bool = False,
@@ -341,7 +337,7 @@ def study_of(
     from stepsim.files.load import infinite
     from stepsim.measured.work import RecordedWork
 
-    grid = Grid(axes=tuple(map(parse_axis, axes or ())))
+    grid = Grid(axes=tuple(map(parse_axis, axes)))
     values = {axis.name: axis.values for axis in grid.axes}
     for name in sorted(values.keys() & given):
         raise SweepError(f"{name} is an axis and an option: give one of them")
@@ -418,8 +414,10 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
     """What commands take that show steps: tables below the answer, and files beside it."""
 
     full: FullOption = False
-    show: list[str] | None = flag(
-        "Print a table, e.g. stages, memory, communication, links. Repeatable.", metavar="TABLE"
+    show: tuple[str, ...] = flag(
+        "Print a table, e.g. stages, memory, communication, links. Repeatable.",
+        default=(),
+        metavar="TABLE",
     )
     plot: Path | None = figure("Draw timelines")
     messages: bool = flag(
@@ -480,7 +478,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
 
     def check_tables(self, known: Iterable[str]) -> None:
         """Raise PlanError for a name that no table has."""
-        for name in self.show or ():
+        for name in self.show:
             if name not in known:
                 raise PlanError(f"show is {name!r}: expected one of {', '.join(known)}")
 
@@ -491,7 +489,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         from stepsim.documents.table import Table
 
         known = tables()
-        asked = dict.fromkeys(known if self.full else self.show or ())
+        asked = dict.fromkeys(known if self.full else self.show)
         shown = [known.get(name, f"{name}: not known of this step") for name in asked]
         # a table has an empty line before it
         yield from ([] if isinstance(shown[0], Table) else [""])

@@ -55,7 +55,7 @@ class _SearchOptions(LengthOptions, OneStepOptions):
         "--npus",
         default="",
     )
-    fix: list[str] | None = flag("Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable.")
+    fix: tuple[str, ...] = flag("Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable.")
     search: str | None = flag("Options to vary too, of zero, recompute, overlap, dispatch, graphs.")
     max_pp: int | None = flag("Largest number of pipeline stages.", least=1)
     objective: str = flag("What counts: step, tokens-per-dollar or memory.", default="step")
@@ -155,7 +155,7 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
     options.check_lengths()
     return PlanQuestion(
         gpus=options.gpus,
-        fix=tuple(options.fix or ()),
+        fix=options.fix,
         search=tuple(name.strip() for name in (options.search or "").split(",") if name.strip()),
         max_pp=options.max_pp,
         objective=options.objective,

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 @takes(QuietOptions)
 def serve_command(
     files: Annotated[
-        list[Path] | None,
+        tuple[Path, ...],
         argument(
             "[FILE]...",
             "What the page offers: workloads, models, measured runs, profiles, results.",
         ),
-    ] = None,
+    ] = (),
     topology: str | None = flag("A topology file beside the shipped ones.", "--topology", "-t"),
     port: int = flag("Port to listen on; 0 takes a free one.", default=5006, least=0, most=65535),
     host: str | None = flag("Let other machines connect to this address, with a token."),
@@ -43,7 +43,7 @@ def serve_command(
     from stepsim.serve.server import LOOPBACK, Service
 
     library = NamedNouns()
-    for path in files or ():
+    for path in files:
         library.open(path)
     if topology:
         library.open_topology(topology)

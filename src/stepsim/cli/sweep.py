@@ -46,7 +46,7 @@ _OF_COMMAND = tuple(each.name for each in fields(RunOptions) if each.name != "as
 class _ShowOptions(StudyFiles):
     """Files that show what a sweep has found."""
 
-    export: list[Path] | None = flag(
+    export: tuple[Path, ...] = flag(
         "Write a row per scenario: .csv or .parquet. Repeatable.",
         writes="stepsim.files.sweep_document:check_export_path",
     )
@@ -84,7 +84,7 @@ _SQLITE = b"SQLite format 3\0"
 class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
-    axes: SetOption = None
+    axes: SetOption = ()
     database: Path | None = flag(
         "SQLite file that keeps the results, to continue or to look at later.",
         "--db",
@@ -101,7 +101,7 @@ class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
     @property
     def axis_names(self) -> set[str]:
         """Names of the axes that were typed."""
-        return {text.partition("=")[0].strip() for text in self.axes or ()}
+        return {text.partition("=")[0].strip() for text in self.axes}
 
 
 @takes(_SweepOptions)
@@ -174,7 +174,7 @@ def _show_draws(file: Path, options: _SweepOptions) -> None:
     from stepsim.files.axes import PACKER
     from stepsim.views.batches import batch_sweep_shown
 
-    axes = [parse_drawn_axis(text) for text in options.axes or ()]
+    axes = [parse_drawn_axis(text) for text in options.axes]
     if all(axis.name != PACKER for axis in axes):
         axes.append(parse_drawn_axis(f"{PACKER}={options.packers or USUAL_NAMES}"))
     elif options.packers:
@@ -226,7 +226,7 @@ def _from_file(
     click.get_current_context().params["quiet"] = merged.quiet
     named = options.axis_names
     kept = [f"{name}={text}" for name, text in content.axes.items() if name not in named]
-    merged = replace(merged, axes=[*kept, *(options.axes or ())], asked={**asked, **options.asked})
+    merged = replace(merged, axes=(*kept, *options.axes), asked={**asked, **options.asked})
     workload = Path(content.workload)
     check_outputs(vars(merged) | {"file": workload})
     return workload, merged, given | stated.keys() | asked.keys()
@@ -288,7 +288,7 @@ def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
     from stepsim.files.sweep_document import SweepDocument, write_csv, write_table
     from stepsim.views.studies import sweep_shown
 
-    for path in options.export or ():
+    for path in options.export:
         write_table(table, path)
     if options.csv:
         write_csv(table, options.csv)

@@ -70,7 +70,7 @@ def check_outputs(values: Mapping[str, Any]) -> None:
     command: Any = click.get_current_context().command
     for name, says in command.says.items():
         value = values.get(name)
-        for each in value if isinstance(value, list) else [value]:
+        for each in value if isinstance(value, tuple) else [value]:
             if not says.writes:
                 inputs += [each] if isinstance(each, Path) else []
             elif each and each != _STDOUT:

@@ -32,8 +32,8 @@ def command(
     port: int = flag("A number within limits.", default=5, least=0, most=9),
     rate: float = flag("A number with a fraction.", default=1.0),
     colour: Colour = flag("A choice.", default=Colour.RED),
-    sets: list[str] | None = flag("Texts.", "--set"),
-    paths: list[Path] | None = flag("Files.", "--path"),
+    sets: tuple[str, ...] = flag("Texts.", "--set"),
+    paths: tuple[Path, ...] = flag("Files.", "--path"),
     quiet: bool = flag("A switch.", default=False),
     show: bool = flag("A switch that is on.", "--show/--no-show", default=True),
 ) -> None:
@@ -48,7 +48,7 @@ def command(
         ("--name x -n 12 --port 3", {"name": "x", "count": 12, "port": 3}),
         ("--rate 0.5 --colour blue", {"rate": 0.5, "colour": Colour.BLUE}),
         ("--quiet --no-show", {"quiet": True, "show": False}),
-        ("--set a=1 --set b=2 --path y/z", {"sets": ["a=1", "b=2"], "paths": [Path("y/z")]}),
+        ("--set a=1 --set b=2 --path y/z", {"sets": ("a=1", "b=2"), "paths": (Path("y/z"),)}),
         ("--count -3", {"count": -3}),
         ("--count 4k", {"count": 4096}),
         ("--count 4.0", {"count": 4}),
@@ -62,7 +62,7 @@ def test_values_are_read_by_their_types(words: str, changed: dict[str, object]) 
         "rate": 1.0,
         "colour": Colour.RED,
     }
-    usual |= {"sets": None, "paths": None, "quiet": False, "show": True, "file": Path("a.txt")}
+    usual |= {"sets": (), "paths": (), "quiet": False, "show": True, "file": Path("a.txt")}
     assert CliRunner().invoke(command, ["a.txt", *words.split()]).exit_code == 0
     assert usual | changed == SEEN
     assert isinstance(SEEN["colour"], Colour)
