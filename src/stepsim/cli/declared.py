@@ -3,10 +3,10 @@
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, field
 from enum import Enum
 from functools import partial
-from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
 from types import NoneType
@@ -26,7 +26,7 @@ class Says(NamedTuple):
     `flags` are its flags where they are not the parameter's name, `shown` is what its absence means
     where that is not its default, `panel` the part of the help that it stands in. `offers` says as
     `module:name` what has the names that a shell completes, or gives them, `writes` likewise what
-    checks the path of an output before the work. A number is `least` at least and `most` at most.
+    checks the path of an output before the work.
     """
 
     about: str
@@ -36,8 +36,6 @@ class Says(NamedTuple):
     metavar: str | None = None
     offers: str = ""
     writes: str = ""
-    least: float = -inf
-    most: float = inf
 
 
 def argument(metavar: str, about: str, **more: Any) -> Says:
@@ -95,7 +93,7 @@ def parameter(name: str, kind: Any, default: Any) -> Declared:
     if issubclass(kind, Enum):
         more["type"] = click.Choice(kind, case_sensitive=False)
     else:
-        more["type"] = _TYPES.get(kind) or _Count(says.least, says.most)
+        more["type"] = _TYPES[kind]
         more["shell_complete"] = partial(_completed, says.offers)
     if default is not ...:
         more["default"] = default
@@ -113,27 +111,14 @@ def parameter(name: str, kind: Any, default: Any) -> Declared:
     return click.Option([*flags, name], **more), says._replace(flags=flags, shown=shown)
 
 
-class _Count(click.ParamType):  # type: ignore[type-arg]  # generic since 8.4
-    """Reads a whole number within limits, also one with a prefix such as 4k."""
-
-    name = "integer"
-
-    def __init__(self, least: float, most: float) -> None:
-        self._least, self._most = least, most
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """The number of a text; a usage error for what is none."""
-        try:
-            number = int(value)
-        except ValueError:
-            try:
-                number = int(Quantity.COUNT.parse(value))
-            except UnitError as error:
-                self.fail(str(error), param, ctx)
-        if not self._least <= number <= self._most:
-            upper = "or more" if self._most == inf else f"to {self._most}"
-            self.fail(f"{number}: expected {self._least} {upper}", param, ctx)
-        return number
+def integer(text: str) -> int:
+    """The whole number of a text, also one with a prefix such as 4k; raises BadParameter."""
+    with suppress(ValueError):
+        return int(text)
+    try:
+        return int(Quantity.COUNT.parse(text))
+    except UnitError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def path(text: str) -> Path:
@@ -145,7 +130,7 @@ def path(text: str) -> Path:
     return typed_path(text)
 
 
-_TYPES: Mapping[type, Any] = {str: str, float: float, bool: bool, Path: path}
+_TYPES: Mapping[type, Any] = {str: str, int: integer, float: float, bool: bool, Path: path}
 
 
 class DeclaredCommand(click.Command):

@@ -264,7 +264,7 @@ PlanFileOption = Annotated[
 ReportOption = Annotated[Path | None, Says("Write the full report as one HTML page.", writes=PAGE)]
 NodeSizeOption = Annotated[
     int | None,
-    Says("Ranks per node.", least=1, shown="as measured, or the topology's"),
+    Says("Ranks per node.", shown="as measured, or the topology's"),
 ]
 TimesOption = Annotated[
     str | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from click.exceptions import Exit
 
-from stepsim.base.errors import PlanError, printable
+from stepsim.base.errors import PlanError, printable, within
 from stepsim.base.units import format_time_ps
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import (
@@ -57,13 +57,13 @@ class _SearchOptions(LengthOptions, OneStepOptions):
     )
     fix: tuple[str, ...] = flag("Values an option may take, e.g. tp=8 or mbs=1,2. Repeatable.")
     search: str | None = flag("Options to vary too, of zero, recompute, overlap, dispatch, graphs.")
-    max_pp: int | None = flag("Largest number of pipeline stages.", least=1)
+    max_pp: int | None = flag("Largest number of pipeline stages.")
     objective: str = flag("What counts: step, tokens-per-dollar or memory.", default="step")
     memory_share: float | None = flag(
         "Share of the device memory that a plan may use.", shown="0.92, else 1"
     )
-    runs: int = flag("Plans to simulate at most.", default=20, least=1)
-    top: int = flag("Plans to show at most.", default=10, least=1)
+    runs: int = flag("Plans to simulate at most.", default=20)
+    top: int = flag("Plans to show at most.", default=10)
     explain: str | None = flag("Explain why this plan is not the best, e.g. tp=8,pp=4.")
     jobs: int | None = flag("Local processes.", "--jobs", "-j", shown="1")
     store: Path | None = flag("SQLite file for simulated plans.", writes=FILE)
@@ -153,6 +153,7 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
     if not options.gpus:
         raise PlanError("gpus is missing: expected 512, 256,512 or 256..1024 (--gpus)")
     options.check_lengths()
+    within("top", options.top, 1)
     return PlanQuestion(
         gpus=options.gpus,
         fix=options.fix,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, within
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import QuietOptions, SimulateOptions, takes
 from stepsim.cli.terminal import (
@@ -35,7 +35,7 @@ def improve_command(
         "Where --apply writes: a folder for Chakra traces.", "--output", "-o", writes=FOLDER
     ),
     report: Path | None = flag("Write a page, one HTML file.", writes=PAGE),
-    node_size: int | None = flag("Ranks per node, where the run does not tell.", least=1),
+    node_size: int | None = flag("Ranks per node, where the run does not tell."),
     full: FullOption = False,
     json: JsonOption = None,
     csv: CsvOption = None,
@@ -47,6 +47,7 @@ def improve_command(
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
+    within("node_size", node_size, 1)
     profile = read_with_progress(run).on_nodes(node_size)
     warn(profile.warnings)
     if apply and output:

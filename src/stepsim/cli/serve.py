@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from stepsim.base.errors import OutputError
+from stepsim.base.errors import OutputError, within
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import QuietOptions, takes
 from stepsim.cli.terminal import Stopped, warn
@@ -27,7 +27,7 @@ def serve_command(
         ),
     ] = (),
     topology: str | None = flag("A topology file beside the shipped ones.", "--topology", "-t"),
-    port: int = flag("Port to listen on; 0 takes a free one.", default=5006, least=0, most=65535),
+    port: int = flag("Port to listen on; 0 takes a free one.", default=5006),
     host: str | None = flag("Let other machines connect to this address, with a token."),
     show: bool = flag("Open the browser.", "--show/--no-show", default=True),
 ) -> None:
@@ -42,6 +42,7 @@ def serve_command(
     from stepsim.serve.library import NamedNouns
     from stepsim.serve.server import LOOPBACK, Service
 
+    within("port", port, 0, 65535)
     library = NamedNouns()
     for path in files:
         library.open(path)
