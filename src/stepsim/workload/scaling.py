@@ -291,17 +291,17 @@ def _exchanges(op: CommOp) -> bool:
 _PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
 
 
-def is_placeholder(compute_ps: int) -> bool:
-    """Whether a compute time is one that writers put where they have none."""
-    return compute_ps in _PLACEHOLDERS_PS
+def is_measured(compute_ps: int) -> bool:
+    """Whether something computes, for a time that writers do not put where they have none."""
+    return compute_ps > 0 and compute_ps not in _PLACEHOLDERS_PS
 
 
 def placeholder_rows(workload: Workload) -> tuple[int, int]:
     """(rows of layers that have only placeholder compute, rows of layers that have compute)."""
     rows = [row for block in workload.microbatches for row in block.rows()]
-    times = [[w.compute_ps for _, w in row.works() if w.compute_ps] for row in rows]
-    bare = sum(1 for row in times if row and all(map(is_placeholder, row)))
-    return bare, sum(1 for row in times if row)
+    times = [[work.compute_ps for _, work in row.works()] for row in rows]
+    computing = [row for row in times if any(row)]
+    return sum(not any(map(is_measured, row)) for row in computing), len(computing)
 
 
 def fill_placeholders(workload: Workload) -> Workload:
@@ -316,7 +316,7 @@ def fill_placeholders(workload: Workload) -> Workload:
         for block in workload.microbatches
         for row in chain.from_iterable(block.layers)
         for phase, work in row.works()
-        if work.compute_ps and not is_placeholder(work.compute_ps)
+        if is_measured(work.compute_ps)
     }
     return workload.with_rows(lambda row: _filled(row, given))
 
@@ -339,18 +339,12 @@ def doubt_placeholders(workload: Workload) -> Doubt | None:
 
 
 def _filled(row: Row, given: set[Phase]) -> Row:
-    forward, gradient, weight = (work.compute_ps for _, work in row.works())
-    like = forward
-    if not is_placeholder(forward) and is_placeholder(gradient) and not row.lookup:
-        gradient = forward if Phase.INPUT_GRAD in given else gradient
-    if gradient and not is_placeholder(gradient):
-        like = gradient
-    if is_placeholder(weight) and like and not is_placeholder(like) and Phase.WEIGHT_GRAD in given:
-        weight = like
-    if (gradient, weight) == (row.input_grad.compute_ps, row.weight_grad.compute_ps):
-        return row
-    return replace(
-        row,
-        input_grad=replace(row.input_grad, compute_ps=gradient),
-        weight_grad=replace(row.weight_grad, compute_ps=weight),
-    )
+    """The row with the work of the phase before in place of placeholders of phases `given`."""
+    like, found = 0, {}
+    fills = given - {Phase.INPUT_GRAD} if row.lookup else given
+    for phase, work in row.works():
+        if is_measured(work.compute_ps):
+            like = work.compute_ps
+        elif like and work.compute_ps and phase in fills:
+            found[phase] = replace(work, compute_ps=like)
+    return replace(row, **found) if found else row
