@@ -9,9 +9,9 @@ head.
 Frameworks differ in how they compute and exchange it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
@@ -204,28 +204,21 @@ def shared_blocks(
     `summed` are the exchanges of tp that follow what comes after core attention, and the input
     gradients of what comes before it. The block without operators begins the backward of a ring.
     """
-    sent = _sent(attention, columns, context)
-    turn, turn_back = sent.turns.before, sent.turns.after
-    if sent.layouts.launches.any():
-        before = (*before, sent.layouts)
-    yield Block("qkv", before, forward=(*sent.gathered, *turn), backward=summed)
+    layouts, sent = _sent(attention, columns, context)
+    yield Block("qkv", (*before, layouts), forward=sent["qkv"][0], backward=summed)
     kernels = (_kernel(each, attention, columns, context) for each in core)
     whole = [(each, kernel_shares(attention, columns, context)) for each in kernels]
     whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
     hops = hop_count(attention, columns, context) > 1
     # core attention with its merges as the first hop, those between, and the last
-    for name, part, forward, backward in (
-        ("first hop", 0, (*sent.rest, *turn_back), (*sent.last_sums, *turn)),
-        ("hops between", 1, (), sent.hop_sums),
-        ("last hop", 2, (), (*sent.rest, *sent.all_sums)),
-    ):
+    for part, name in enumerate(("first hop", "hops between", "last hop")):
         parts = list[Operator]()
         for each, shares in whole:
             # the backward goes through the hops from the first on as well: the last is its first
             back = np.where(hops, shares[2 - part], shares[part])
             parts.append(each.times(np.stack([shares[part], back, back])))
-        yield Block(name, tuple(parts), forward=forward, backward=backward)
-    yield Block("ring", (), backward=(*sent.gathered, *turn_back))
+        yield Block(name, tuple(parts), *sent[name])
+    yield Block("ring", (), *sent["ring"])
     yield Block("attention", after, forward=summed)
 
 
@@ -256,28 +249,16 @@ def _kernel(
     )
 
 
-class _Sent(NamedTuple):
-    """What ranks of a sequence exchange in a layer.
+def _sent(
+    attention: CoreAttention, columns: PlanTable, context: ContextParallel
+) -> tuple[Operator, Mapping[str, tuple[Exchanges, Exchanges]]]:
+    """What lays heads out, and what a layer sends under each of the plans, forward and backward.
 
-    `gathered` are the keys and values that are sent before the first kernel or beside it, `rest`
-    those beside the hops between. Of their gradients `hop_sums` are sent after a hop, `all_sums`
-    after those between, `last_sums` after all kernels. `turns` change queries, keys and
-    values from tokens to heads and outputs back, which are laid out for it by `layouts`.
-    """
-
-    gathered: Exchanges
-    rest: Exchanges
-    hop_sums: Exchanges
-    all_sums: Exchanges
-    last_sums: Exchanges
-    layouts: Operator
-    turns: MixerExchanges
-
-
-def _sent(attention: CoreAttention, columns: PlanTable, context: ContextParallel) -> _Sent:
-    """What a layer sends under each of the plans.
-
-    Messages are passed round a ring where there is one, and gradients where kernels run by hop.
+    It is sent after blocks by their names. Keys and values are gathered before the first kernel or
+    beside it, the `rest` beside the hops between. Of their gradients some are sent after a hop,
+    some after those between, the last after all kernels. Turns change queries, keys and values
+    from tokens to heads, and outputs back. Messages are passed round a ring where there is one,
+    and gradients where kernels run by hop.
     """
     n, t, hops = columns.cp, columns.tokens, runs_by_hop(columns, context)
     turn, ring = columns.context_all_to_all, columns.context_ring * hops
@@ -296,17 +277,18 @@ def _sent(attention: CoreAttention, columns: PlanTable, context: ContextParallel
     rest = np.where(by_head, np.maximum(1 - 2 * one, 0.0), ring * (sends - 1) / sends)
     sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
     all_sums = np.where(by_head, 1 - 2 * one, sums * (sends - 1))
-    first = gather(np.where(ring > 0, 1 / sends, one), hides_hops)
     layouts, turns = turned_against_heads((queries + own) * turn, out * turn, columns)
-    return _Sent(
-        gathered=(*first, *gather(np.where(by_head, one, 0.0), hides)),
-        rest=gather(rest, hides),
-        hop_sums=scatter(sums, hides_hops),
-        all_sums=scatter(all_sums, hides_hops),
-        last_sums=scatter(np.where(hops > 0, context.returns_gradients * sums, one), 0.0),
-        layouts=layouts,
-        turns=turns,
-    )
+    first = gather(np.where(ring > 0, 1 / sends, one), hides_hops)
+    gathered = (*first, *gather(np.where(by_head, one, 0.0), hides))
+    others = gather(rest, hides)
+    last = scatter(np.where(hops > 0, context.returns_gradients * sums, one), 0.0)
+    return layouts, {
+        "qkv": ((*gathered, *turns.before), ()),
+        "first hop": ((*others, *turns.after), (*last, *turns.before)),
+        "hops between": ((), scatter(sums, hides_hops)),
+        "last hop": ((), (*others, *scatter(all_sums, hides_hops))),
+        "ring": ((), (*gathered, *turns.after)),
+    }
 
 
 def _in_part(
@@ -319,8 +301,8 @@ def _in_part(
 ) -> Exchanges:
     """A part of what all ranks have: by a collective, or `passed` on in messages."""
     size = whole * part
-    sent = Exchange(kind, Group.CP, size * (1 - passed), beside=beside)
     message = size * (ranks - 1) / ranks * passed
-    if not message.any():
-        return (sent,)
-    return sent, Exchange(CollectiveKind.SEND_RECV, Group.CP, message, beside=beside)
+    return (
+        Exchange(kind, Group.CP, size * (1 - passed), beside=beside),
+        Exchange(CollectiveKind.SEND_RECV, Group.CP, message, beside=beside),
+    )
