@@ -280,8 +280,7 @@ class _Row(defaultdict[str, str]):
         device = read_device(self["gpu"])
         precision, release = self._member("precision", Precision), self._named("release")
         job = framework.of_job(device.name, precision, sparse=True, release=release)
-        usual: Values = dict(job.defaults_on(device.name, sparse=True, precision=precision))
-        recipe = self._recipe()
+        usual, recipe = job.job_options, self._recipe()
         if recipe and recipe.dispatch:
             usual["dispatch"] = recipe.dispatch
         return usual

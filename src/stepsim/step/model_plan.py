@@ -218,11 +218,7 @@ def as_jobs_run(options: StepOptions, setup: StepModel) -> tuple[StepOptions, Ma
     Collectives of tp are pipelined with sequence parallelism alone: Transformer Engine refuses it
     without.
     """
-    known = setup.framework.defaults_on(
-        setup.device.name,
-        sparse=setup.architecture.is_sparse,
-        precision=options.precision or Precision.BF16,
-    )
+    known = setup.framework.job_options
     if not options.sequence_parallel and "tp_comm_overlap" in known:
         known = known | {"tp_comm_overlap": False}
     unsaid: Values = {
@@ -351,7 +347,7 @@ def with_recipe(asked: StepOptions, plan: Plan, setup: StepModel) -> tuple[Plan,
     is left out, and modules where anything else is recomputed.
     """
     framework, model = setup.framework, setup.architecture.name
-    recipes = framework.recipes_of(model, setup.device.name, plan.precision)
+    recipes = framework.recipes
     if not (asked.recipe and recipes):
         return plan, []
     degrees = {"tp": plan.tp, "pp": plan.pp, "chunks": plan.chunks, "zero": plan.zero}

@@ -29,7 +29,7 @@ from stepsim.step.model_plan import (
     with_recipe,
 )
 from stepsim.workload.model.architecture import ExpertMlp
-from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Precision, Recompute
+from stepsim.workload.model.choices import AttentionKernel, ExpertDispatch, Recompute
 from stepsim.workload.model.held import check_plan, shared_counts, stage_slices
 from stepsim.workload.model.layout import LayerLayout, balanced_layout
 from stepsim.workload.model.memory import TIGHT_SHARE
@@ -130,10 +130,8 @@ class PlanSpace(Noun):
         Whether a model divides is asked once for a layout and degrees of experts. A public recipe
         of the model sets what nobody asked or fixed.
         """
-        setup, precision = self.setup, self.base.precision or Precision.BF16
-        model, device = setup.architecture, setup.device.name
-        known = setup.framework.recipes_of(model.name, device, precision)
-        by_recipe = bool(known) and "recompute" not in self.fixed
+        setup, model = self.setup, self.setup.architecture
+        by_recipe = bool(setup.framework.recipes) and "recompute" not in self.fixed
         checked: set[tuple[object, ...]] = set()
         for each in self._sized(self._laid_out(self._degrees())):
             if isinstance(each, tuple):

@@ -25,7 +25,8 @@ from stepsim.step.compare import compare_schedules
 from stepsim.step.job import held_degrees, job_of
 from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
 from stepsim.step.plans import make_space
-from stepsim.workload.model.framework import JOB_DEFAULTS
+from stepsim.workload.model.choices import Precision
+from stepsim.workload.model.framework import JOB_DEFAULTS, Framework
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.plan import Plan
@@ -80,10 +81,14 @@ def pinned(note: str) -> dict[str, str]:
 # defaults of frameworks
 
 
+def options_on(device: str, framework: Framework, *, sparse: bool = False) -> dict[str, Any]:
+    return framework.of_job(device, Precision.BF16, sparse=sparse).job_options
+
+
 @pytest.mark.parametrize("name", framework_names())
 def test_every_framework_says_how_its_jobs_run_and_who_does(name: str) -> None:
     framework = read_framework(name)
-    known = framework.defaults_on("H100", sparse=True) | framework.defaults_on("H100", sparse=False)
+    known = options_on("H100", framework, sparse=True) | options_on("H100", framework)
     assert known.keys() <= set(JOB_DEFAULTS)
     assert "zero" in known
     assert all(len(each.source) > 10 for each in framework.defaults)
@@ -144,8 +149,8 @@ def test_a_file_says_defaults_by_device_and_the_last_one_counts(tmp_path: Path) 
         '[[defaults]]\ndevices = ["H100"]\ncuda_graph = true\nsource = "there"\n'
     )
     framework = read_framework(path)
-    assert framework.defaults_on("H100", sparse=False) == {"zero": 2, "cuda_graph": True}
-    assert framework.defaults_on("B200", sparse=False) == {"zero": 2, "cuda_graph": False}
+    assert options_on("H100", framework) == {"zero": 2, "cuda_graph": True}
+    assert options_on("B200", framework) == {"zero": 2, "cuda_graph": False}
     path.write_text(path.read_text().replace("zero = 2", "zero = 4"))
     with pytest.raises(PlanError, match="zero"):
         read_framework(path)

@@ -1,6 +1,6 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, field
@@ -239,38 +239,43 @@ class Framework(TomlTable):
     sources: Mapping[str, str] = {}
 
     def of_model(self, model: str, device: str, precision: Precision) -> "Framework":
-        """The framework with the bytes of states that a recipe of the model says."""
-        said = [each.states for each in self.recipes_of(model, device, precision) if each.states]
-        return replace(self, **said[0].changed) if said else self
+        """The framework with the recipes of a model alone, and the states that one of them says."""
+        recipes = self.recipes_of(model, device, precision)
+        states = next((each.states.changed for each in recipes if each.states), {})
+        return replace(self, recipes=tuple(recipes), **states)
 
     def of_job(
         self, device: str, precision: Precision, *, sparse: bool, release: str | None = None
     ) -> "Framework":
         """The framework in a release, as its jobs on a device run where nobody says it.
 
-        Master weights are whole where products run in 8 or 4 bits.
+        It has the defaults that hold for them alone. Master weights are whole where products run in
+        8 or 4 bits.
         """
-        job = replace(self, release=release or self.release)
-        own = job._said(("graph_scopes", "fuses_grouped"), device, precision, sparse=sparse)
+        release = release or self.release
+        held = tuple(
+            each
+            for each in self.defaults
+            if (each.since or "") <= (release or _NEWEST) < (each.until or _NEVER)
+            and each.experts in (None, sparse)
+            and (not each.devices or device in each.devices)
+            and (not each.precisions or precision in each.precisions)
+        )
+        job = replace(self, release=release, defaults=held)
+        own = job._said("graph_scopes", "fuses_grouped")
         if precision.casts:
             own["gradient_bytes"] = self.cast_gradient_bytes or self.gradient_bytes
             own["optimizer_bytes"] = max(self.optimizer_bytes, _ADAM_BYTES)
         return replace(job, **own)
 
-    def _said(
-        self, names: Sequence[str], device: str, precision: Precision, *, sparse: bool
-    ) -> Values:
-        """What the defaults that hold for its jobs on a device say of some names."""
-        release = self.release or _NEWEST
-        held = [
-            each
-            for each in self.defaults
-            if (each.since or "") <= release < (each.until or _NEVER)
-            and each.experts in (None, sparse)
-            and (not each.devices or device in each.devices)
-            and (not each.precisions or precision in each.precisions)
-        ]
-        said = ((name, getattr(each, name)) for each in held for name in names)
+    @property
+    def job_options(self) -> Values:
+        """Options that jobs have where nobody says them, by name: of a framework `of_job`."""
+        return self._said(*JOB_DEFAULTS)
+
+    def _said(self, *names: str) -> Values:
+        """What the defaults say of some names."""
+        said = ((name, getattr(each, name)) for each in self.defaults for name in names)
         return {name: value for name, value in said if value is not None}
 
     def recipes_of(self, model: str, device: str, precision: Precision) -> list[Recipe]:
@@ -288,12 +293,6 @@ class Framework(TomlTable):
         """Its attention kernels on a device: those of its family, else the first that are known."""
         family = self.attention.get(device.name, self.attention.get("default", "flash2"))
         return device.attention.get(family) or next(iter(device.attention.values()))
-
-    def defaults_on(
-        self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
-    ) -> dict[str, int | bool | ExpertDispatch]:
-        """Options that its jobs have on a device, by name; `sparse` models have experts."""
-        return self._said(JOB_DEFAULTS, device, precision, sparse=sparse)
 
 
 def error_band(
