@@ -219,7 +219,10 @@ class Mixer(ModelPart):
         return 0
 
     def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
-        """What runs before tokens are mixed, what mixes them, what runs after, and what is sent."""
+        """What runs before tokens are mixed, what mixes them, what runs after, and what is sent.
+
+        What is sent over tp before and after all three is that of any layer, and not among it.
+        """
         raise NotImplementedError
 
     def held(self, columns: PlanTable, element: Floats) -> Held:

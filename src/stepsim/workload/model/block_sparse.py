@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import GroupedAttention, Mixer, keys_and_values
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
@@ -23,6 +22,7 @@ from stepsim.workload.model.operators import (
 )
 from stepsim.workload.model.parts import (
     FORWARD_ALONE,
+    Block,
     Held,
     Mixing,
     Operator,
@@ -62,13 +62,14 @@ class BlockSparseAttention(Mixer):
         width = self.indexer.width + self.indexer.dim
         made = "index queries and keys", columns.tokens, hidden, width
         pair = keys_and_values(self.attention, columns)
-        back = gathered_keys(pair, None, columns).back_after
-        return Mixing(
-            # the indexer's queries and keys, forward alone
-            before=(*own, *(item.times(FORWARD_ALONE) for item in products(columns, made))),
-            mix=tuple(self._mix(columns)),
-            after=after,
-            sent=replace(gathered_keys(pair + self.indexer.dim, None, columns), back_after=back),
+        gather, _ = gathered_keys(pair + self.indexer.dim, columns)
+        _, scatter = gathered_keys(pair, columns)
+        # the indexer's queries and keys, forward alone
+        indexed = (item.times(FORWARD_ALONE) for item in products(columns, made))
+        return (
+            Block("mixer in", (*own, *indexed), (gather,)),
+            Block("mixer", tuple(self._mix(columns)), backward=(scatter,)),
+            Block("mixer out", after),
         )
 
     def _mix(self, columns: PlanTable) -> Iterator[Operator]:

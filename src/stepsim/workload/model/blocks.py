@@ -130,12 +130,10 @@ def _attention_blocks(
     before, after = _around("attention", layer, architecture, columns)
     yield Block("attention norm", before, forward=gathered, backward=gathered)
     if isinstance(attention, Mixer):
-        run = attention.mixing(architecture.hidden, columns)
-        sent = run.sent
-        yield Block("mixer in", run.before, forward=sent.before, backward=summed)
-        yield Block("mixer", run.mix, forward=sent.after, backward=sent.back_after)
-        last = (*run.after, after)
-        yield Block("mixer out", last, forward=summed, backward=sent.back_before)
+        first, mix, last = attention.mixing(architecture.hidden, columns)
+        yield replace(first, backward=summed)
+        yield mix
+        yield replace(last, operators=(*last.operators, after), forward=summed)
         return
     into, core, out = attention_operators(attention, architecture.hidden, columns)
     out = (*out, after)

@@ -22,7 +22,7 @@ from stepsim.workload.model.operators import (
     norm,
     products,
 )
-from stepsim.workload.model.parts import Held, Mixing, Operator, Operators
+from stepsim.workload.model.parts import Block, Held, Mixing, Operator, Operators
 from stepsim.workload.plan import PlanTable
 
 
@@ -97,25 +97,28 @@ class CompressedAttention(Mixer):
         width: float = self.head_dim
         if self.ratio:
             width += (self.head_dim + (own.dim if own else 0)) / self.ratio
-        return Mixing(
-            before=(
-                *products(columns, ("queries down", s, hidden, rank)),
-                *products(
-                    columns, ("queries up", t, rank, queries), module=RecomputeModule.UP_PROJECTION
-                ),
-                *products(columns, ("keys", s, hidden, self.head_dim)),
-                norm("norms of ranks", ranks),
-                norm("norms of queries", normed),
-                memory("rotary embedding and layout", moved, moved),
-                *self._pooling(hidden, columns),
+        before = (
+            *products(columns, ("queries down", s, hidden, rank)),
+            *products(
+                columns, ("queries up", t, rank, queries), module=RecomputeModule.UP_PROJECTION
             ),
-            mix=self._mix(columns),
-            after=(
-                memory("rotation back", 4.0 * normed, 4.0 * normed),
-                by_head("result down", columns, groups, in_group, self.output_rank),
-                *products(columns, ("result up", t, self.gathered / columns.tp, hidden)),
-            ),
-            sent=gathered_keys(width, own.summed(columns) if own else None, columns),
+            *products(columns, ("keys", s, hidden, self.head_dim)),
+            norm("norms of ranks", ranks),
+            norm("norms of queries", normed),
+            memory("rotary embedding and layout", moved, moved),
+            *self._pooling(hidden, columns),
+        )
+        after = (
+            memory("rotation back", 4.0 * normed, 4.0 * normed),
+            by_head("result down", columns, groups, in_group, self.output_rank),
+            *products(columns, ("result up", t, self.gathered / columns.tp, hidden)),
+        )
+        summed = (own.summed(columns),) if own else ()
+        gather, scatter = gathered_keys(width, columns)
+        return (
+            Block("mixer in", before, (gather,)),
+            Block("mixer", self._mix(columns), summed, (scatter,)),
+            Block("mixer out", after),
         )
 
     def _pooling(self, hidden: float, columns: PlanTable) -> Iterator[Operator]:

@@ -32,7 +32,6 @@ from stepsim.workload.model.parts import (
     Block,
     Exchange,
     Exchanges,
-    MixerExchanges,
     Operator,
     OperatorKind,
     Operators,
@@ -158,34 +157,29 @@ def launch_ps(layer: Layer, columns: PlanTable, context: ContextParallel) -> Flo
 
 def turned_against_heads(
     into: Floats, back: Floats, columns: PlanTable
-) -> tuple[Operator, MixerExchanges]:
+) -> tuple[Operator, Exchange, Exchange]:
     """All-to-alls of ranks that share a sequence: `into` elements of a token there, `back` back.
 
-    Each has all tokens of some heads in between, so that no state passes between ranks. With them
-    what is read and written to lay elements out for them; backward as forward.
+    Each has all tokens of some heads in between, so that no state passes between ranks. Ahead of
+    them what is read and written to lay elements out for them; backward as forward.
     """
     size = 2.0 * columns.tokens * (columns.cp > 1)
     moved = _LAID_OUT * size * (into + back)
     there = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * into)
     home = Exchange(CollectiveKind.ALL_TO_ALL, Group.CP, size * back)
-    sent = MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
-    return memory("layouts of heads", moved, moved), sent
+    return memory("layouts of heads", moved, moved), there, home
 
 
-def gathered_keys(
-    width: Floats | float, summed: Floats | None, columns: PlanTable
-) -> MixerExchanges:
+def gathered_keys(width: Floats | float, columns: PlanTable) -> tuple[Exchange, Exchange]:
     """Keys of a sequence that ranks share, `width` numbers a token, gathered by each of them.
 
-    In the backward their gradients are scattered. `summed` bytes are summed over tp after the
-    mixing. Megatron-Core has no other way for sparse attention (`cp_comm_type` allgather).
+    In the backward their gradients are scattered. Megatron-Core has no other way for sparse
+    attention (`cp_comm_type` allgather).
     """
-    over_tp = () if summed is None else (Exchange(CollectiveKind.ALL_REDUCE, Group.TP, summed),)
     size = 2.0 * columns.tokens * columns.cp * (columns.cp > 1) * width
-    return MixerExchanges(
-        before=(Exchange(CollectiveKind.ALL_GATHER, Group.CP, size),),
-        after=over_tp,
-        back_after=(Exchange(CollectiveKind.REDUCE_SCATTER, Group.CP, size),),
+    return (
+        Exchange(CollectiveKind.ALL_GATHER, Group.CP, size),
+        Exchange(CollectiveKind.REDUCE_SCATTER, Group.CP, size),
     )
 
 
@@ -277,17 +271,17 @@ def _sent(
     rest = np.where(by_head, np.maximum(1 - 2 * one, 0.0), ring * (sends - 1) / sends)
     sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
     all_sums = np.where(by_head, 1 - 2 * one, sums * (sends - 1))
-    layouts, turns = turned_against_heads((queries + own) * turn, out * turn, columns)
+    layouts, there, home = turned_against_heads((queries + own) * turn, out * turn, columns)
     first = gather(np.where(ring > 0, 1 / sends, one), hides_hops)
     gathered = (*first, *gather(np.where(by_head, one, 0.0), hides))
     others = gather(rest, hides)
     last = scatter(np.where(hops > 0, context.returns_gradients * sums, one), 0.0)
     return layouts, {
-        "qkv": ((*gathered, *turns.before), ()),
-        "first hop": ((*others, *turns.after), (*last, *turns.before)),
+        "qkv": ((*gathered, there), ()),
+        "first hop": ((*others, home), (*last, there)),
         "hops between": ((), scatter(sums, hides_hops)),
         "last hop": ((), (*others, *scatter(all_sums, hides_hops))),
-        "ring": ((), (*gathered, *turns.after)),
+        "ring": ((), (*gathered, home)),
     }
 
 

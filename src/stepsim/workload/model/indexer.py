@@ -12,10 +12,11 @@ from functools import partial
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.model import ModelPart
 from stepsim.workload.model.operators import keys_before, memory, products
-from stepsim.workload.model.parts import Operator, OperatorKind, Operators, operator_of
+from stepsim.workload.model.parts import Exchange, Operator, OperatorKind, Operators, operator_of
 from stepsim.workload.plan import PlanTable
 
 SCORE_BYTES = 4.0
@@ -77,9 +78,10 @@ class Indexer(ModelPart):
             mixed("index target", flops=(flops, nothing), moved=(chosen, 2.0 * chosen)),
         )
 
-    def summed(self, columns: PlanTable) -> Floats:
-        """Bytes of this target that ranks of tp sum, each having that of its own heads."""
-        return SCORE_BYTES * columns.tokens * self.read(columns) * (columns.tp > 1)
+    def summed(self, columns: PlanTable) -> Exchange:
+        """The sum of this target over ranks of tp, each having that of its own heads."""
+        size = SCORE_BYTES * columns.tokens * self.read(columns) * (columns.tp > 1)
+        return Exchange(CollectiveKind.ALL_REDUCE, Group.TP, size)
 
     def kept(self, columns: PlanTable) -> Floats:
         """Bytes kept of queries and weights, and of each chosen key in 4 bytes.

@@ -33,13 +33,14 @@ class KimiDeltaAttention(StateMixer):
 
     @property
     def first(self) -> int:
-        """Width of what comes of the layer's input: q, k, v, a number of each head, both gates."""
-        return 3 * self.inner + self.heads + 2 * (self.gate_rank or self.inner)
+        """Width of what the mixing takes: q, k, v, a number of each head, and both gates."""
+        return 5 * self.inner + self.heads
 
     def parameters(self, hidden: int) -> int:
         """Products, convolution, both gates, forgetting of channels and heads, and a norm."""
-        up = 0 if self.gate_rank is None else 2 * self.gate_rank * self.inner
-        products_of_it = hidden * (self.first + self.inner) + up
+        rank, inner = self.gate_rank, self.inner
+        gates = 2 * (hidden * inner if rank is None else rank * (hidden + inner))
+        products_of_it = hidden * (4 * inner + self.heads) + gates
         convolution = 3 * self.inner * self.convolution
         return products_of_it + convolution + self.inner + self.heads + self.head_dim
 
@@ -62,9 +63,6 @@ class KimiDeltaAttention(StateMixer):
             delta_rule("kimi delta rule", columns, self.heads, dim, dim, gates=dim),
             memory("gated norm", 10.0 * size, 16.0 * size, NORM),
         )
-
-    def _turned(self, columns: PlanTable) -> tuple[Floats, Floats]:
-        return (5.0 * self.inner + self.heads) / columns.tp, self.inner / columns.tp
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """What convolution, norms, gates, rule and the last product take; the states are not.

@@ -73,11 +73,11 @@ class Mamba1(StateMixer):
 
     def mixing(self, hidden: int, columns: PlanTable) -> Mixing:
         """As of others, and time step, B and C summed over tp."""
-        mixing = super().mixing(hidden, columns)
-        sent, size = mixing.sent, 2.0 * columns.tokens * self.joint * (columns.tp > 1)
+        before, mix, after = super().mixing(hidden, columns)
+        size = 2.0 * columns.tokens * self.joint * (columns.tp > 1)
         summed = Exchange(CollectiveKind.ALL_REDUCE, Group.TP, size)
-        after, back = (summed, *sent.after), (summed, *sent.back_after)
-        return replace(mixing, sent=replace(sent, after=after, back_after=back))
+        forward, backward = (summed, *mix.forward), (summed, *mix.backward)
+        return before, replace(mix, forward=forward, backward=backward), after
 
     def held(self, columns: PlanTable, element: Floats) -> Held:
         """Input and gate, the convolution's result, time steps, the scan's result, the last input.

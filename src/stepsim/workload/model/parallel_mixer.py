@@ -12,7 +12,7 @@ from stepsim.workload.model.architecture import GroupedAttention, Mixer, keys_an
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.operators import attention_operators, memory
-from stepsim.workload.model.parts import Held, Mixing
+from stepsim.workload.model.parts import Block, Held, Mixing
 from stepsim.workload.plan import PlanTable
 
 
@@ -46,19 +46,14 @@ class ParallelMixer(Mixer):
         sends.
         """
         before, core, after = attention_operators(self.attention, hidden, columns)
-        inner = self.mamba.mixing(hidden, columns)
         size = columns.shard_tokens * hidden
         added = memory("sum of attention and state", 6.0 * size, 2.0 * size)
-        pair = gathered_keys(keys_and_values(self.attention, columns), None, columns)
-        return Mixing(
-            before=(*before, *inner.before),
-            mix=(*core, *inner.mix),
-            after=(*after, *inner.after, added),
-            sent=replace(
-                inner.sent,
-                before=(*pair.before, *inner.sent.before),
-                back_after=(*pair.back_after, *inner.sent.back_after),
-            ),
+        gather, scatter = gathered_keys(keys_and_values(self.attention, columns), columns)
+        first, mix, last = self.mamba.mixing(hidden, columns)
+        return (
+            Block(first.name, (*before, *first.operators), (gather, *first.forward)),
+            Block(mix.name, (*core, *mix.operators), mix.forward, (scatter, *mix.backward)),
+            replace(last, operators=(*after, *last.operators, added)),
         )
 
     def held(self, columns: PlanTable, element: Floats) -> Held:

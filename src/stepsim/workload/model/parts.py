@@ -246,6 +246,8 @@ class Block(Noun, kw_only=False):
 
 
 Blocks = tuple[Block, ...]
+Mixing = tuple[Block, Block, Block]
+"""What runs before tokens are mixed, what mixes them, and what runs after, with what is sent."""
 
 
 class Held(Noun, eq=False):
@@ -261,24 +263,3 @@ class Held(Noun, eq=False):
     result: Floats | float = 0.0
     scores: Floats | float = 0.0
     dropped: Floats | float = 0.0
-
-
-class MixerExchanges(Noun):
-    """What ranks send around a mixer: `before` and `after` it in the forward, and in the backward.
-
-    `back_before` follows what comes after the mixer, `back_after` the mixer.
-    """
-
-    before: Exchanges = ()
-    after: Exchanges = ()
-    back_before: Exchanges = ()
-    back_after: Exchanges = ()
-
-
-class Mixing(Noun):
-    """A mixer's operators before tokens are mixed, the mix, those after it, and what is sent."""
-
-    before: Operators
-    mix: Operators
-    after: Operators
-    sent: MixerExchanges

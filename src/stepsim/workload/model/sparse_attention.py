@@ -12,7 +12,7 @@ from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.context import gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import by_head, fused_attention, memory, norm, products
-from stepsim.workload.model.parts import Held, Mixing, Operators
+from stepsim.workload.model.parts import Block, Held, Mixing, Operators
 from stepsim.workload.plan import PlanTable
 
 
@@ -59,21 +59,24 @@ class SparseLatentAttention(Mixer):
         ranks = s * ((rank or 0) + latent.kv_rank)
         moved = 4.0 * t * (heads * self.key_width + self.key_width)
         index = self.indexer.projections(rank or hidden, hidden, self.indexer.dim, columns)
+        before = (
+            *products(columns, *shapes, ("keys down", s, hidden, self.key_width)),
+            norm("norms of ranks", ranks),
+            by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
+            memory("rotary embedding and layout", moved, moved),
+            *(index if self.chooses else ()),
+        )
+        after = (
+            by_head("values from latent", columns, heads, latent.kv_rank, latent.value_dim),
+            *products(columns, ("attention out", t, heads * latent.value_dim, hidden)),
+        )
         gathered = self.key_width + self.indexer.dim * self.chooses
-        return Mixing(
-            before=(
-                *products(columns, *shapes, ("keys down", s, hidden, self.key_width)),
-                norm("norms of ranks", ranks),
-                by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
-                memory("rotary embedding and layout", moved, moved),
-                *(index if self.chooses else ()),
-            ),
-            mix=self._mix(columns),
-            after=(
-                by_head("values from latent", columns, heads, latent.kv_rank, latent.value_dim),
-                *products(columns, ("attention out", t, heads * latent.value_dim, hidden)),
-            ),
-            sent=gathered_keys(gathered, self.indexer.summed(columns) * self.chooses, columns),
+        gather, scatter = gathered_keys(gathered, columns)
+        summed = (self.indexer.summed(columns),) if self.chooses else ()
+        return (
+            Block("mixer in", before, (gather,)),
+            Block("mixer", self._mix(columns), summed, (scatter,)),
+            Block("mixer out", after),
         )
 
     def _mix(self, columns: PlanTable) -> Operators:

@@ -12,7 +12,7 @@ from stepsim.base.structs import AtLeastOne
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.context import turned_against_heads
 from stepsim.workload.model.operators import products
-from stepsim.workload.model.parts import Held, Mixing, Operators
+from stepsim.workload.model.parts import Block, Held, Mixing, Operators
 from stepsim.workload.plan import PlanTable
 
 
@@ -47,12 +47,11 @@ class StateMixer(Mixer):
         Ranks turn tokens against heads before the mixing, and back after it.
         """
         out = "mixer out", columns.tokens, self.inner / columns.tp, hidden
-        layouts, sent = turned_against_heads(*self._turned(columns), columns)
-        return Mixing(
-            before=self._before(hidden, columns),
-            mix=(layouts, *self._mix(columns)),
-            after=tuple(products(columns, out)),
-            sent=sent,
+        layouts, there, home = turned_against_heads(*self._turned(columns), columns)
+        return (
+            Block("mixer in", self._before(hidden, columns), (there,)),
+            Block("mixer", (layouts, *self._mix(columns)), (home,), (there,)),
+            Block("mixer out", tuple(products(columns, out)), backward=(home,)),
         )
 
     def _before(self, hidden: float, columns: PlanTable) -> Operators:
