@@ -274,20 +274,14 @@ def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Pla
 
     Prediction layers count as layers of their kind, and each as a head: it predicts one token more.
     """
-    stages = 1 + max(max(held) for held in places)
+    stages = 1 + max(map(max, places))
     slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), stages)
-    kinds = architecture.layer_kinds()
-    numbers = {kind: number for number, kind in enumerate(kinds)}
-    layers, ahead = (
-        ints([numbers[one] for one in several])
-        for several in (architecture.layers, architecture.prediction_layers)
-    )
-    by_stage = np.zeros((len(kinds) + 2, stages))
-    stage_of = np.repeat(np.arange(stages), [one.layers for one in slices])
-    np.add.at(by_stage, (layers, stage_of), 1)
-    for stage, one in enumerate(slices):
-        if one.prediction_layers:
-            np.add.at(by_stage[:, stage], ahead[: one.prediction_layers], 1)
+    numbers = {kind: number for number, kind in enumerate(architecture.layer_kinds())}
+    by_stage = np.zeros((len(numbers) + 2, stages))
+    for name in ("layers", "prediction_layers"):
+        kinds = ints([numbers[one] for one in getattr(architecture, name)])
+        stage_of = np.repeat(np.arange(stages), [getattr(one, name) for one in slices])
+        np.add.at(by_stage, (kinds, stage_of), 1)
     by_stage[-2] = [one.embedding for one in slices]
     by_stage[-1] = [one.head + one.prediction_layers for one in slices]
     return by_stage[:, np.array(places)]

@@ -3,6 +3,7 @@
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.files.load import read_model
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.held import counts_by_chunk, plan_places, rank_parameters
@@ -34,3 +35,12 @@ def test_a_layout_puts_layers_and_ends_where_it_says() -> None:
     assert counts[0, 0, 0] == 3  # dense layers
     assert counts[2, 0, 0] == 1  # the embedding
     assert counts[3, 15, 1] == 1  # the head
+
+
+def test_prediction_layers_follow_each_other_from_stage_to_stage() -> None:
+    """A dense one and one with experts, on a stage each."""
+    model = read_model("deepseek-v3").architecture
+    dense, sparse = model.layer_kinds()
+    small = replace(model, layers=(dense,) * 2, prediction_layers=(dense, sparse))
+    counts = counts_by_chunk(small, parse_layout("Etm|tmL"), plan_places(Plan(pp=2)))
+    assert counts[:, :, 0].tolist() == [[2, 1], [0, 1], [1, 0], [1, 2]]
