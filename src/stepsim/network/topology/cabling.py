@@ -46,11 +46,6 @@ class Bundles(Noun):
         links = self.links[spans(self.first[bundle], count)]
         return np.repeat(owner, count), links, np.repeat(loads[carries] / count, count)
 
-    def cost_of(self, which: Ints) -> Ints:
-        """Cost of bundles; nothing where there is none (-1)."""
-        cost: Ints = np.where(which >= 0, self.cost[which], 0)
-        return cost
-
 
 class Cabling(Noun, eq=False):
     """Named nodes, the `npus` NPUs first (`npu0`, `npu1`, ...), and directed links between them.

@@ -87,7 +87,7 @@ class Cables(Noun, dict=True):
     def _distances(self) -> Ints:
         """Cables on a shortest path; FAR where there is none."""
         rows = self._router.rows(np.arange(self.size))
-        return self._router.trees.distance[rows]
+        return self._router.trees.distance.reshape(-1, self.size)[rows]
 
     def load(self, flows: Flows) -> list[Summand]:
         """What every copy's flows put on its cables."""
