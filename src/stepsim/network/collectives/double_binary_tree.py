@@ -16,6 +16,7 @@ from stepsim.network.collectives.flows import (
     FlatAlgorithm,
     FlowStep,
     inwards,
+    pipelined,
     soon_traced,
     swapped,
 )
@@ -37,10 +38,8 @@ def _broadcast(layout: Layout) -> list[FlowStep]:
         chain = np.roll(order, -int(np.argmin(order)))
         for parents in double_tree(layout.ranks - 1):
             trees.append((np.where(parents < 0, chain[0], chain[1:][parents]), chain[1:]))
-    edges = np.concatenate(trees, axis=1)
-    depth = 1 + max(tree_depth(parents) for parents in double_tree(layout.ranks - 1))
-    fill = [FlowStep(edges, 0.0, depth - 1)] if depth > 1 else []
-    return [*fill, FlowStep(edges, 1 / len(trees))]
+    depth = max(tree_depth(parents) for parents in double_tree(layout.ranks - 1))
+    return pipelined((np.concatenate(trees, axis=1), 1 / len(trees), depth))
 
 
 def _all_reduce(layout: Layout) -> list[FlowStep]:
@@ -56,13 +55,9 @@ def _all_reduce(layout: Layout) -> list[FlowStep]:
             depth = max(depth, tree_depth(parents))
         chains.append(chain)
         length = max(length, longest)
-    tree, chain = np.concatenate(trees, axis=1), np.concatenate(chains, axis=1)
-    fill = [FlowStep(both_ways(tree), 0.0, 2 * depth - 1)]
-    if length:
-        fill.append(FlowStep(both_ways(chain), 0.0, 2 * length))
-    shares = np.repeat((1 / len(trees), 2 / len(trees)), (tree.shape[1], chain.shape[1]))
-    edges = both_ways(np.concatenate((tree, chain), axis=1))
-    return [*fill, FlowStep(edges, np.tile(shares, 2))]
+    tree, chain = (both_ways(np.concatenate(each, axis=1)) for each in (trees, chains))
+    share = 1 / len(trees)
+    return pipelined((tree, share, 2 * depth - 1), (chain, 2 * share, 2 * length))
 
 
 def double_tree(nodes: int) -> tuple[Ints, Ints]:

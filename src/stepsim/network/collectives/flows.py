@@ -113,6 +113,16 @@ class Carrier(Noun, eq=False):
         return once
 
 
+def pipelined(*parts: tuple[Ints, float, int]) -> list[FlowStep]:
+    """Steps of flows that all run at once, in small pieces: the parts' edges, shares and stages.
+
+    A stage through which a part fills costs a path latency before.
+    """
+    fills = [FlowStep(edges, 0.0, stages) for edges, _, stages in parts if stages]
+    shares = np.concatenate([np.full(edges.shape[1], share) for edges, share, _ in parts])
+    return [*fills, FlowStep(np.concatenate([edges for edges, _, _ in parts], axis=1), shares)]
+
+
 def swapped(steps: list[FlowStep]) -> list[FlowStep]:
     """The same steps with their flows turned round."""
     return [replace(step, edges=step.edges[::-1]) for step in steps]

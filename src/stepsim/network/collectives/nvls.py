@@ -20,7 +20,13 @@ from stepsim.network.collectives.double_binary_tree import (
     tree_depth,
     tree_edges,
 )
-from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, levels_of
+from stepsim.network.collectives.flows import (
+    REDUCING,
+    FlatAlgorithm,
+    FlowStep,
+    levels_of,
+    pipelined,
+)
 from stepsim.network.topology import Layout
 
 
@@ -48,12 +54,7 @@ def _tree(layout: Layout) -> list[FlowStep]:
     across = both_ways(np.concatenate(rails, axis=1))
     depth = max(tree_depth(tree) for tree in parents)
     port = (1 + 1 / nodes.shape[1]) / layout.reduces_inside
-    shares = np.repeat((port, 1 / len(rails)), (inside.shape[1], across.shape[1]))
-    return [
-        FlowStep(inside, 0.0, 2),
-        FlowStep(across, 0.0, 2 * depth - 1),
-        FlowStep(np.concatenate((inside, across), axis=1), shares),
-    ]
+    return pipelined((inside, port, 2), (across, 1 / len(rails), 2 * depth - 1))
 
 
 def _ports(groups: Ints) -> Ints:

@@ -17,6 +17,7 @@ from stepsim.network.collectives.flows import (
     FlatAlgorithm,
     FlowStep,
     inwards,
+    pipelined,
     swapped,
 )
 from stepsim.network.topology import Layout
@@ -79,12 +80,9 @@ def _chains(layout: Layout) -> list[FlowStep]:
     reach = _outermost_axis(layout, hops)
     stages = max(np.bincount(each, minlength=reach.max() + 1).tolist()[::-1] for each in reach)
     stages[0] -= 1  # the step that carries everything pays for one hop of the farthest kind
-    fill = [
-        FlowStep(hops[:, reach == axis], 0.0, count)
-        for axis, count in enumerate(reversed(stages))
-        if count
-    ]
-    return [*fill, FlowStep(hops.reshape(2, -1), 1 / len(chains))]
+    share = 1 / len(chains)
+    parts = ((hops[:, reach == axis], share, n) for axis, n in enumerate(reversed(stages)))
+    return pipelined(*parts)
 
 
 def _outermost_axis(layout: Layout, hops: Ints) -> Ints:
