@@ -4,10 +4,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike
 
-from stepsim.network.topology import LinkClass
+from stepsim.network.topology import LinkClass, Load, Topology
 from stepsim.network.topology.cabled import listed_topology
 from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.wiring import Flows
 
 
 def cabled(
@@ -29,3 +32,12 @@ def cabled(
             graph.add_edge(*ends, link_class=name)
     texts = {"name": "cabled", "source": "test"} | options
     return listed_topology(graph, classes, node_size=node_size or npus, **texts)
+
+
+def load_between(
+    topology: Topology, start: ArrayLike, end: ArrayLike, weight: ArrayLike = 1
+) -> Load:
+    """What flows put on the links, from an NPU to another or from each of several."""
+    starts, ends = np.atleast_1d(start), np.atleast_1d(end)
+    weights = np.broadcast_to(np.float64(weight), starts.shape)
+    return topology.load(Flows(np.zeros_like(starts), starts, ends, weights))

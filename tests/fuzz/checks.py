@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 from fuzz import seeds
 from helpers import answers_of, uniform_workload
+from networks import load_between
 
 import stepsim
 from stepsim.base.axes import CollectiveKind
@@ -112,7 +113,7 @@ def _carry(topology: Topology, path: Path) -> None:
     if topology.npus > MOST_LINKS or topology.npus < 2:
         return
     last = topology.npus - 1
-    topology.load(np.array([0]), np.array([last]), np.ones(1))
+    load_between(topology, 0, last)
     if topology.npus > MOST_RANKS:
         return
     if _chosen(path, 9):

@@ -6,6 +6,7 @@ from math import ceil, log2
 
 import numpy as np
 import pytest
+from networks import load_between
 
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import PlanError
@@ -184,7 +185,7 @@ def port_shares(topology: NestedTopology, steps: list[FlowStep]) -> dict[str, fl
     for each in (step.listed for step in steps):
         count = len(each.edges[0])
         weights = np.broadcast_to(each.fraction, (count,)).astype(np.float64)
-        load = topology.load(each.edges[0], each.edges[1], weights)
+        load = load_between(topology, each.edges[0], each.edges[1], weights)
         for number, share in zip(load.links.tolist(), load.loads.tolist(), strict=True):
             loads[number] = loads.get(number, 0.0) + share * each.repeat
     most: dict[str, float] = {}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import examples, few
 from hypothesis import given, strategies as st
+from networks import load_between
 from pairs import in_turn
 from random_jobs import listed
 
@@ -47,7 +48,7 @@ def again(topology: Topology) -> Topology:
 
 def way(topology: Topology, source: int, destination: int) -> Way:
     """Share of a flow on every pair of nodes, and its links of each class."""
-    load = topology.load(np.array([source]), np.array([destination]), np.ones(1))
+    load = load_between(topology, source, destination)
     shares: dict[tuple[str, str], float] = {}
     for link, share in zip(load.links.tolist(), load.loads.tolist(), strict=True):
         ends = topology.link_ends(link)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fuzz.seeds import EXPLICIT as LINKS
+from networks import load_between
 
 from stepsim import collective_time, simulate
 from stepsim.base.errors import TopologyError
@@ -56,7 +56,7 @@ def test_shipped_files_name_their_source_and_carry_jobs(path: Path) -> None:
         if topology.grows or npus <= topology.npus:
             fitted = topology.fit(npus)
             assert fitted.npus >= npus
-            there = fitted.load(np.array([0]), np.array([npus - 1]), np.ones(1))
+            there = load_between(fitted, 0, npus - 1)
             assert there.hops.sum() > 0
 
 
@@ -103,9 +103,7 @@ def test_links_run_both_ways_unless_oneway(file: Path) -> None:
     file.write_text(LINKS + back)
     topology = read_topology(file)
     assert topology.link_counts() == (5,)
-    ends = [
-        tuple(topology.load(np.array([s]), np.array([1 - s]), np.ones(1)).hops[0]) for s in (0, 1)
-    ]
+    ends = [tuple(load_between(topology, s, 1 - s).hops[0]) for s in (0, 1)]
     assert ends == [(2,), (1,)]
 
 

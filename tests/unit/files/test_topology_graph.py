@@ -7,6 +7,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from networks import load_between
 
 import stepsim
 from stepsim.base.errors import TopologyError
@@ -86,7 +87,7 @@ def test_npus_called_by_numbers_have_these() -> None:
             graph.add_edge(*ends, bandwidth=f"{gbps} Gbps", latency="0 ns", link_class=f"of{gbps}")
     topology = load(graph)
     for npu, gbps in enumerate((100, 200, 400)):
-        first = topology.load(np.array([npu]), np.array([(npu + 1) % 3]), np.ones(1)).links
+        first = load_between(topology, npu, (npu + 1) % 3).links
         classes = [topology.link_classes[c].name for c in topology.link_class(first)]
         assert f"of{gbps}" in classes
 
@@ -112,7 +113,7 @@ def test_counts_and_parallel_edges_add_up() -> None:
     for graph in (wide, several):
         topology = load(graph)
         assert topology.link_counts() == (12,)
-        found = topology.load(np.array([0]), np.array([1]), np.ones(1))
+        found = load_between(topology, 0, 1)
         assert found.loads == pytest.approx([1 / 3] * 6)
 
 

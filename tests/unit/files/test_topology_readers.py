@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fuzz.seeds import SIMAI_NETWORK as SIMAI
+from networks import load_between
 from unit.files.test_topology_files import check_refused
 
 from stepsim.files.load import read_topology
@@ -92,7 +92,7 @@ def test_simai_topologies_are_read_in_full(tmp_path: Path) -> None:
     classes = [(link.name, link.bandwidth, link.latency_ps) for link in topology.link_classes]
     assert classes == [("nvlink", 360e9, 25_000), ("nic", 50e9, 500_000)]
     assert topology.link_counts() == (8, 8)
-    load = topology.load(np.array([0, 0]), np.array([1, 3]), np.ones(2))
+    load = load_between(topology, [0, 0], [1, 3])
     assert load.hops.tolist() == [[0, 2], [2, 0]]
     assert {topology.link_ends(int(link))[1] for link in load.links} == {
         *("npu1", "npu3", "nvswitch4", "switch6")
@@ -143,6 +143,5 @@ def test_simais_own_files(shared: Path) -> None:
     assert (alibaba.npus, alibaba.link_counts()) == (16, (32, 64, 512))
     for topology in (spectrum, alibaba):
         assert [link.name for link in topology.link_classes] == ["nvlink", "nic", "fabric"]
-    one, other = np.array([0]), np.array([8])
-    assert spectrum.load(one, other, np.ones(1)).hops.tolist() == [[0, 2, 0]]
-    assert alibaba.load(one, other, np.ones(1)).loads.tolist() == [0.5] * 4
+    assert load_between(spectrum, 0, 8).hops.tolist() == [[0, 2, 0]]
+    assert load_between(alibaba, 0, 8).loads.tolist() == [0.5] * 4

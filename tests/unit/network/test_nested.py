@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from helpers import examples
 from hypothesis import given, strategies as st
+from networks import load_between
 from random_jobs import nested
 
 from stepsim.network.topology import NestedTopology
+from stepsim.network.topology.wiring import Flows
 
 
 @given(topology=nested(), data=st.data())
@@ -23,19 +25,19 @@ def test_what_flows_put_on_links_is_what_each_crosses(
     weights = np.array(
         data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=count, max_size=count))
     )
-    load = topology.load(sources, destinations, weights)
+    load = load_between(topology, sources, destinations, weights)
     crossed = 0.0
     for source, destination, weight in zip(sources, destinations, weights, strict=True):
-        alone = topology.load(np.array([source]), np.array([destination]), np.ones(1))
+        alone = load_between(topology, source, destination)
         hops = alone.hops.sum()
         assert (hops == 0) == (source == destination)
         assert alone.loads.sum() == pytest.approx(hops)
         crossed += weight * hops
     assert load.loads.sum() == pytest.approx(crossed)
-    twice = topology.load(sources, destinations, 2 * weights)
+    twice = load_between(topology, sources, destinations, 2 * weights)
     assert twice.links.tolist() == load.links.tolist()
     assert twice.loads == pytest.approx(2 * load.loads)
-    apart = topology.load(sources, destinations, weights, np.arange(count, dtype=np.int64))
+    apart = topology.load(Flows(np.arange(count), sources, destinations, weights))
     owner, link = np.divmod(apart.links, topology.link_numbers)
     total = np.zeros(topology.link_numbers)
     np.add.at(total, link, apart.loads)

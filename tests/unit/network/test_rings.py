@@ -4,7 +4,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from networks import cabled
+from networks import cabled, load_between
 from unit.network.test_wirings import CUBE_MESH, dim, network
 
 from stepsim.network.topology import NestedTopology
@@ -19,14 +19,10 @@ def steps(topology: Topology, members: list[int]) -> list[tuple[list[int], float
     npus = [np.array(members)[order] for order in orders]
     for ring in npus:
         assert sorted(ring.tolist()) == sorted(members)
-    ones = np.ones(len(members))
-    load = topology.load(
-        np.concatenate(npus),
-        np.concatenate([np.roll(r, -1) for r in npus]),
-        np.tile(ones, len(npus)),
-    )
+    after = np.concatenate([np.roll(r, -1) for r in npus])
+    load = load_between(topology, np.concatenate(npus), after)
     hops = [
-        [int(topology.load(np.array([a]), np.array([b]), np.ones(1)).hops.sum()) for a, b in
+        [int(load_between(topology, a, b).hops.sum()) for a, b in
          [*pairwise(ring.tolist()), (int(ring[-1]), int(ring[0]))]]
         for ring in npus
     ]  # fmt: skip
@@ -54,9 +50,8 @@ def test_tori_have_two_rings_of_neighbours_that_share_no_cable(shape: tuple[int,
     orders = topology.layout(np.arange(npus)).orders
     assert len(orders) == 2
     assert len(set().union(*(cables(order.tolist()) for order in orders))) == 2 * npus
-    load = topology.load(
-        np.concatenate(orders), np.concatenate([np.roll(o, -1) for o in orders]), np.ones(2 * npus)
-    )
+    after = np.concatenate([np.roll(o, -1) for o in orders])
+    load = load_between(topology, np.concatenate(orders), after)
     assert (load.loads.max(), load.hops.tolist()) == (1.0, [[1]])
 
 

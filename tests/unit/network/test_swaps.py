@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import examples
 from hypothesis import given, strategies as st
-from networks import cabled
+from networks import cabled, load_between
 from random_jobs import listed
 
 from stepsim.base.arrays import Ints
@@ -16,6 +16,7 @@ from stepsim.network.collectives import collective_cost, collective_shape
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.cabling import find_swaps
 from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.wiring import Flows
 
 CLASSES = [LinkClass(name=name, bandwidth=1e9, latency_ps=1_000) for name in ("in", "out", "up")]
 
@@ -76,7 +77,7 @@ def tuned(topology: ListedTopology, members: Ints) -> tuple[object, ...]:
         for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST)
     ]
     sources, destinations = (each.reshape(-1) for each in np.meshgrid(members, members))
-    load = topology.load(sources, destinations, np.ones(len(sources)))
+    load = load_between(topology, sources, destinations)
     classes = topology.link_class(load.links).tolist()
     loads = Counter(zip(classes, load.loads.round(9).tolist(), strict=True))
     return tuple(price), frozenset(loads.items()), load.hops.tobytes()
@@ -98,20 +99,21 @@ def test_groups_that_look_alike_cost_the_same(
 def test_loads_of_owners_are_those_of_each_alone(
     topology: ListedTopology, data: st.DataObject
 ) -> None:
-    flows = data.draw(
+    drawn = data.draw(
         st.lists(
             st.tuples(st.integers(0, 23), st.integers(0, 23), st.integers(0, 3)),
             min_size=1,
             max_size=30,
         )
     )
-    sources, destinations, owners = np.array(flows).T
-    weights = np.linspace(0.0, 2.0, len(flows))
-    every = topology.load(sources, destinations, weights, owners)
+    sources, destinations, owners = np.array(drawn).T
+    weights = np.linspace(0.0, 2.0, len(drawn))
+    flows = Flows(owners, sources, destinations, weights)
+    every = topology.load(flows)
     owner, link = np.divmod(every.links, topology.link_numbers)
     for each in range(4):
-        mine = owners == each
-        alone = topology.load(sources[mine], destinations[mine], weights[mine])
+        mine = flows.where(owners == each)
+        alone = load_between(topology, mine.start, mine.end, mine.weight)
         own = every.loads[owner == each].tolist()
         found = dict(zip(link[owner == each].tolist(), own, strict=True))
         assert found == pytest.approx(dict(zip(alone.links, alone.loads, strict=True)))

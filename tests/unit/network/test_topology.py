@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from helpers import line_of_npus
-from networks import cabled
+from networks import cabled, load_between
 
 import stepsim
 from stepsim.base.axes import CollectiveKind
@@ -62,7 +62,7 @@ def nested(text: str, *, grows: bool = False) -> NestedTopology:
 def load_of(topology: Topology, pairs: Sequence[tuple[int, int]]) -> Load:
     """What one flow per (source, destination) puts on the links."""
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return topology.load(ends[:, 0], ends[:, 1], np.ones(len(ends)))
+    return load_between(topology, ends[:, 0], ends[:, 1])
 
 
 def shares(topology: Topology, source: int, destination: int) -> Shares:

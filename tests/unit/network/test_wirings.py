@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from networks import load_between
 from unit.network.test_topology import NESTED, check_links, check_route, load_of, nested, shares
 
 from stepsim.base.arrays import Ints
@@ -110,7 +111,7 @@ def test_many_flows_cross_what_each_crosses_alone(topology: NestedTopology) -> N
     rng = np.random.default_rng(1)
     flows = rng.integers(0, topology.npus, (300, 2))
     weights = rng.choice([0.5, 1.0], 300)
-    together = topology.load(flows[:, 0], flows[:, 1], weights)
+    together = load_between(topology, flows[:, 0], flows[:, 1], weights)
     expected: dict[int, float] = defaultdict(float)
     kinds = set()
     for pair, weight in zip(flows.tolist(), weights, strict=True):

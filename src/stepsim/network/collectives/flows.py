@@ -22,6 +22,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
 from stepsim.network.topology.dimension import sum_loads
 from stepsim.network.topology.exchange import exchange
+from stepsim.network.topology.wiring import Flows
 
 _FLOWS_AT_ONCE = 1 << 20
 # Members of a group from which on an exchange is worth more than listing its pairs.
@@ -161,14 +162,14 @@ def step_load(
     every group, links are numbered anew for each of them. What many send to each other is found
     without listing their pairs, where that can be.
     """
-    groups = np.atleast_2d(members)
+    groups = np.atleast_2d(members).astype(np.int64)
     owners = np.zeros(len(groups), np.int64) if owners is None else owners
     found: list[Load] = []
     if step.everyone >= _MANY:
         found = [
             replace(load, links=load.links + owner * topology.link_numbers)
             for group, owner in zip(groups, owners.tolist(), strict=True)
-            if (load := exchange(topology, group.astype(np.int64)))
+            if (load := exchange(topology, group))
         ]
     if len(found) < len(groups):
         found = [*_listed(topology, groups, step.listed, owners)]
@@ -194,12 +195,13 @@ def _listed(topology: Topology, groups: Ints, step: FlowStep, owners: Ints) -> I
     weights = np.broadcast_to(step.fraction if uneven else 1.0, starts.shape)
     for part in slices(len(starts), max(1, _FLOWS_AT_ONCE // len(groups))):
         sources, destinations = groups[:, starts[part]], groups[:, ends[part]]
-        yield topology.load(
+        flows = Flows(
+            np.repeat(owners, sources.shape[1]),
             sources.reshape(-1),
             destinations.reshape(-1),
             np.tile(weights[part], len(groups)),
-            np.repeat(owners, sources.shape[1]),
         )
+        yield topology.load(flows)
 
 
 def step_times_ps(

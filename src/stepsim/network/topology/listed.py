@@ -19,7 +19,7 @@ from stepsim.network.topology.network import check_room
 from stepsim.network.topology.placed import Layout
 from stepsim.network.topology.rings import disjoint_rings, node_rings
 from stepsim.network.topology.routing import Router
-from stepsim.network.topology.wiring import DimensionKind
+from stepsim.network.topology.wiring import DimensionKind, Flows
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -151,12 +151,9 @@ class ListedTopology(Noun, eq=False, dict=True):
         """How many links there are."""
         return len(self.cabling.tail)
 
-    def load(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints | None = None
-    ) -> Load:
+    def load(self, flows: Flows) -> Load:
         """What flows put on the links, numbered anew for every owner: each by its pair's route."""
-        owners = np.zeros_like(sources) if owners is None else owners
-        (owner, links, loads), hops = self.router.load(sources, destinations, weights, owners)
+        (owner, links, loads), hops = self.router.load(flows)
         links += owner * self.link_numbers
         return Load(links, loads, hops, np.zeros(len(hops), np.int64))
 
@@ -178,5 +175,5 @@ class ListedTopology(Noun, eq=False, dict=True):
     def long_routes(self) -> Ints:
         """Links per class on all kinds of routes from the first 64 NPUs to all others."""
         sources = np.arange(min(self.npus, _SOURCES_MEASURED), dtype=np.int64)
-        pairs = np.stack(np.meshgrid(sources, np.arange(self.npus), indexing="ij")).reshape(2, -1)
-        return self.load(pairs[0], pairs[1], np.ones(pairs.shape[1])).hops
+        start, end = np.stack(np.meshgrid(sources, np.arange(self.npus))).reshape(2, -1)
+        return self.load(Flows(np.zeros_like(start), start, end, np.ones(len(start)))).hops

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand, distinct
+from stepsim.base.arrays import Ints, Summand, distinct
 from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.option import Option
 from stepsim.base.structs import Names, Noun, Numbers, Same, Values, replace
@@ -38,7 +38,7 @@ from stepsim.network.topology.placed import (
     within_a_digit,
 )
 from stepsim.network.topology.rings import rings
-from stepsim.network.topology.wiring import DimensionKind
+from stepsim.network.topology.wiring import DimensionKind, Flows
 from stepsim.network.topology.wirings import Dragonfly, FatTree, TreeShape
 
 if TYPE_CHECKING:
@@ -243,19 +243,15 @@ class NestedTopology(Noun, dict=True):
             reduces_inside=_reduces(self.axes[0], np.arange(self.node_size)),
         )
 
-    def load(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints | None = None
-    ) -> Load:
+    def load(self, flows: Flows) -> Load:
         """What flows put on the links, axis by axis, innermost first.
 
         Links are numbered anew for every owner: an owner's flows run through copies of the network
         of their own, so no two owners' meet.
         """
-        owners = np.zeros_like(sources) if owners is None else owners
-        hops = np.zeros((len(sources), len(self.link_classes)), np.int64)
+        here, there = flows.start.copy(), flows.end
+        hops = np.zeros((len(here), len(self.link_classes)), np.int64)
         parts: list[Summand] = []
-
-        here, there = sources.astype(np.int64), destinations.astype(np.int64)
         # the outermost axis that joins all inside and in which a flow's ends differ, or -1
         last_join = np.full(len(here), -1, np.int64)
         for k, axis in enumerate(self.axes):
@@ -268,9 +264,7 @@ class NestedTopology(Noun, dict=True):
                 moves = (last_join < k) & (axis.positions(here) != axis.positions(there))
             moving = np.flatnonzero(moves)
             if moving.size:
-                crossed, length, arrived = axis.route(
-                    here[moving], there[moving], weights[moving], owners[moving]
-                )
+                crossed, length, arrived = axis.route(replace(flows, start=here).where(moving))
                 for links, loads in crossed:
                     owner, link = np.divmod(links, axis.links)
                     parts.append((owner * self.link_numbers + axis.offset + link, loads))

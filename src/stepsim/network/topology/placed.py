@@ -9,7 +9,7 @@ from operator import mul
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Summand
+from stepsim.base.arrays import Ints, Summand
 from stepsim.base.structs import Noun, Numbers
 from stepsim.network.topology.wiring import ONE_NIC, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings import Wiring
@@ -59,18 +59,17 @@ class PlacedWiring(Noun):
         """Coordinate of each NPU along this axis."""
         return npus // self.outer_stride % self.outer_size
 
-    def route(
-        self, here: Ints, there: Ints, weights: Floats, owners: Ints
-    ) -> tuple[list[Summand], Ints, Ints]:
-        """Flows moved along this axis to the position of `there`.
+    def route(self, flows: Flows) -> tuple[list[Summand], Ints, Ints]:
+        """Flows moved along this axis to the position of their ends.
 
         Returns what they put on links, counted from 0 for owner 0 and `links` further for each
         next one, their hops per class of the axis, and where they arrive.
         """
-        start, end = self.positions(here), self.positions(there)
-        copy = self.copy_of(here) + owners * self.copies
-        flows = Flows(copy, start, end, weights)
-        return self.wiring.load(flows), self.wiring.hops(flows), here + (end - start) * self.stride
+        start, end = self.positions(flows.start), self.positions(flows.end)
+        copy = self.copy_of(flows.start) + flows.copy * self.copies
+        along = Flows(copy, start, end, flows.weight)
+        arrived = flows.start + (end - start) * self.stride
+        return self.wiring.load(along), self.wiring.hops(along), arrived
 
     def class_of(self, links: Ints) -> Ints:
         """Link class of each link number of this axis."""

@@ -33,6 +33,7 @@ from stepsim.base.arrays import (
 )
 from stepsim.base.structs import Noun
 from stepsim.network.topology.cabling import FAR, Bundles
+from stepsim.network.topology.wiring import Flows
 
 _CELLS = 1 << 20
 _PAIRS = 1 << 16
@@ -180,23 +181,19 @@ class Router(Noun, dict=True):
             ahead = self.bundles.head[bundles] - self.bundles.tail[bundles]
             keys, weights = add_up([(key + ahead, carried)])
 
-    def load(
-        self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
-    ) -> tuple[tuple[Ints, Ints, Floats], Ints]:
+    def load(self, flows: Flows) -> tuple[tuple[Ints, Ints, Floats], Ints]:
         """What each owner's flows put on links: columns of owner, link and load; and hops.
 
         Hops are the distinct ones per class. Owners may be any numbers from 0. Equal-cost paths
         share evenly. Flows of one owner from one NPU to the same other count as one. All NPUs
         are connected, see `cabled`.
         """
-        apart = sources != destinations
+        apart = flows.start != flows.end
         hops = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), np.int64)]
         loads: Summand = np.zeros(0, np.int64), np.zeros(0)
-        owner, there, here = (
-            each[apart].astype(np.int64) for each in (owners, destinations, sources)
-        )
-        keys = (owner * self.npus + there) * self.npus + here
-        keys, total = add_up([(keys, weights[apart].astype(np.float64))])
+        flows = flows.where(apart)
+        keys = (flows.copy * self.npus + flows.end) * self.npus + flows.start
+        keys, total = add_up([(keys, flows.weight)])
         for part in slices(len(keys), _PAIRS):
             rest, here = np.divmod(keys[part], self.npus)
             owner, there = np.divmod(rest, self.npus)

@@ -51,7 +51,10 @@ _SWITCHED = {
 
 
 class Flows(Noun, kw_only=False):
-    """Flows within copies of a wiring: arrays with one element per flow, `start` != `end`."""
+    """Flows within copies of a wiring: arrays with one element per flow, `start` != `end`.
+
+    Of a whole network the copies are those of owners: each has the network to itself.
+    """
 
     copy: Ints
     start: Ints

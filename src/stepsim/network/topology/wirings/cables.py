@@ -91,8 +91,7 @@ class Cables(Noun, dict=True):
 
     def load(self, flows: Flows) -> list[Summand]:
         """What every copy's flows put on its cables."""
-        ends = flows.start, flows.end
-        (copy, link, load), _ = self._router.load(*ends, flows.weight, flows.copy)
+        (copy, link, load), _ = self._router.load(flows)
         return [(copy * self.link_counts[0] + link, load)]
 
     def hops(self, flows: Flows) -> Ints:
