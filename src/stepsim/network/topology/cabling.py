@@ -59,6 +59,16 @@ class Cabling(Noun, eq=False):
     head: Ints
     link_class: Ints
 
+    def between(self, members: Ints) -> Ints:
+        """Links from each of some NPUs to each other."""
+        place = np.full(len(self.nodes), -1)
+        place[members] = np.arange(len(members))
+        tails, heads = place[self.tail], place[self.head]
+        inside = (tails >= 0) & (heads >= 0)
+        links = np.zeros((len(members), len(members)), np.int64)
+        np.add.at(links, (tails[inside], heads[inside]), 1)
+        return links
+
 
 def bundle_links(cabling: Cabling, latencies: Ints) -> Bundles:
     """Bundles of links with these latencies in ps.

@@ -129,22 +129,12 @@ class ListedTopology(Noun, eq=False, dict=True):
         members = members.astype(np.int64)
         orders = node_rings(members, self.node_size)
         if self.npus_forward:
-            orders = disjoint_rings(self._cables_between(members)) or orders
+            orders = disjoint_rings(self.cabling.between(members)) or orders
         return Layout(
             coordinates=np.stack((members % self.node_size, members // self.node_size), axis=1),
             kinds=(DimensionKind.SWITCH, DimensionKind.SWITCH),
             orders=orders,
         )
-
-    def _cables_between(self, members: Ints) -> Ints:
-        """Links from each member to each other."""
-        place = np.full(len(self.cabling.nodes), -1, np.int64)
-        place[members] = np.arange(len(members), dtype=np.int64)
-        tails, heads = place[self.cabling.tail], place[self.cabling.head]
-        inside = (tails >= 0) & (heads >= 0)
-        cables = np.zeros((len(members), len(members)), np.int64)
-        np.add.at(cables, (tails[inside], heads[inside]), 1)
-        return cables
 
     @property
     def link_numbers(self) -> int:

@@ -79,7 +79,7 @@ def _neighbours(members: Ints, axes: Sequence[PlacedWiring]) -> tuple[Ints, ...]
         return ()
     wiring, column = spread[0][0].wiring, spread[0][1]
     if isinstance(wiring, Cables):
-        return disjoint_rings(wiring.between(column))
+        return disjoint_rings(wiring.cabling.between(column))
     return ()
 
 

@@ -61,27 +61,24 @@ class Cables(Noun, dict=True):
         return (b, a) if link % 2 else (a, b)
 
     @cached_property
-    def _router(self) -> Router:
-        """The routes between positions, all of which forward; cables are equally long."""
+    def cabling(self) -> Cabling:
+        """The cables as links, both ways and all of one class."""
         ends = ints(self.cables).reshape(-1, 2)
-        zeros = np.zeros(2 * len(ends), np.int64)
-        cabling = Cabling(
+        return Cabling(
             nodes=("",) * self.size,
             npus=self.size,
             tail=ends.reshape(-1),
             head=ends[:, ::-1].reshape(-1),
-            link_class=zeros,
-        )
-        bundles = bundle_links(cabling, zeros)
-        return Router(
-            npus=self.size, nodes=self.size, inner=0, bundles=bundles, endpoint_ps=zeros[:1]
+            link_class=np.zeros(ends.size, np.int64),
         )
 
-    def between(self, positions: Ints) -> Ints:
-        """Cables from each of these positions to each other."""
-        cables = np.zeros((self.size, self.size), np.int64)
-        np.add.at(cables, tuple(ints(self.cables).reshape(-1, 2).T), 1)
-        return (cables + cables.T)[np.ix_(positions, positions)]
+    @cached_property
+    def _router(self) -> Router:
+        """The routes between positions, all of which forward; cables are equally long."""
+        bundles = bundle_links(self.cabling, self.cabling.link_class)
+        return Router(
+            npus=self.size, nodes=self.size, inner=0, bundles=bundles, endpoint_ps=ints([0])
+        )
 
     @cached_property
     def _distances(self) -> Ints:
