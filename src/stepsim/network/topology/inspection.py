@@ -1,7 +1,10 @@
 """What a topology is made of: the numbers behind `stepsim inspect TOPOLOGY`."""
 
+import numpy as np
+
 from stepsim.base.structs import BytesPerSecond, Document, Entry, Names, Picoseconds, Share, finite
-from stepsim.network.topology import LinkClass, Topology
+from stepsim.network.collectives.flows import StepShape, link_parameters, step_times_ps
+from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import Accuracy
 
 
@@ -72,6 +75,8 @@ def inspect_topology(topology: Topology) -> TopologyNumbers:
     """Measure a topology."""
     classes, routes = topology.link_classes, topology.long_routes()
     bisection, method = topology.bisection()
+    nothing = np.zeros(len(classes))
+    step = StepShape(loads=nothing, hops=routes, shared=nothing)
     return TopologyNumbers.taken_from(
         topology,
         source=" ".join(topology.source.split()),
@@ -83,16 +88,10 @@ def inspect_topology(topology: Topology) -> TopologyNumbers:
         bisection_bandwidth=finite(bisection),
         bisection_method=method,
         diameter_hops=int(routes.sum(axis=1).max()),
-        diameter_ps=max(_latency_ps(classes, route) for route in routes.tolist()),
+        diameter_ps=int(step_times_ps(step, np.zeros(1), link_parameters(classes))[1][0]),
         protocols=tuple(
             _ProtocolNumbers.taken_from(each, copy_bandwidth=finite(each.copy_bandwidth))
             for each in topology.library.protocols
         ),
         accuracy=topology.library.accuracy,
     )
-
-
-def _latency_ps(classes: tuple[LinkClass, ...], route: list[int]) -> int:
-    crossed = [(link, hops) for link, hops in zip(classes, route, strict=True) if hops]
-    ends = max((link.endpoint_latency_ps for link, _ in crossed), default=0)
-    return sum(link.latency_ps * hops for link, hops in crossed) + ends
