@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from stepsim.base.axes import CollectiveKind
-from stepsim.base.errors import TopologyError, bad_value, errors_at
+from stepsim.base.errors import TopologyError, bad_value, errors_at, within
 from stepsim.base.fields import Bandwidth, Size, Time
 from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, Values, replace, shipped
 from stepsim.files.reading import named_file, read_toml
@@ -247,14 +247,11 @@ def _on_base(file: TopologyFile) -> TopologyFile:
 def _listed(file: TopologyFile) -> "ListedTopology":
     from stepsim.network.topology.cabled import listed_topology
 
-    most = 2 * len(file.link)
+    links = len(file.link)
     if file.npus is None:
         raise TopologyError(bad_value("npus", "value", file.npus, f"1 to {MAX_NPUS}"))
-    if file.node_size is not None and file.node_size > file.npus:
-        raise TopologyError(bad_value("node_size", "value", file.node_size, f"1 to {file.npus}"))
-    if file.npus > most:
-        allowed = f"at most {most}: {len(file.link)} links cannot join more"
-        raise TopologyError(bad_value("npus", "value", file.npus, allowed))
+    within("node_size", file.node_size, 1, file.npus, TopologyError)
+    within(f"{links} links cannot join them: npus", file.npus, 1, 2 * links, TopologyError)
     return listed_topology(
         _graph(file, file.npus),
         file.link_class,
@@ -360,28 +357,28 @@ def _dimension(table: DimensionTable, inside: int) -> Dimension:
             raise TopologyError(f"{option} {belongs}")
         if kind in kinds and option in _NEEDED and not value:
             raise _wrong(option, value, _NEEDED[option])
-    ports = Ports(nics=table.nics, npus_per_nic=table.npus_per_nic)
-    own: Values = {}
-    if kind is DimensionKind.FAT_TREE:
-        own = _tree(table, link, ports)
-    elif table.shape:
-        own = {"shape": table.shape, "size": prod(table.shape)}
-    elif table.cables:
-        own = {"cables": table.cables, "size": 1 + max(map(max, table.cables))}
-    elif table.routers and table.npus_per_router and table.global_links:
-        shape = DragonflyShape(
+    ports, shape = Ports(nics=table.nics, npus_per_nic=table.npus_per_nic), table.shape or ()
+    dragonfly = None
+    if table.routers and table.npus_per_router and table.global_links:
+        dragonfly = DragonflyShape(
             routers=table.routers, npus=table.npus_per_router, global_links=table.global_links
         )
-        outer = OwnNumbers(bandwidth=table.global_bandwidth, latency_ps=table.global_latency_ps)
-        own = {"dragonfly": shape, "outer": outer}
     dimension = Dimension(
         kind=kind,
+        size=prod(shape),
         link=link,
+        shape=shape,
+        cables=table.cables or (),
         ports=ports,
+        tree=_tree(table, link, ports) if kind is DimensionKind.FAT_TREE else None,
         rails=bool(table.rails),
+        dragonfly=dragonfly,
+        outer=OwnNumbers(
+            bandwidth=table.up_bandwidth or table.global_bandwidth,
+            latency_ps=table.global_latency_ps,
+        ),
         reduces=table.reduces,
         reduce_efficiency=table.reduce_efficiency,
-        **{"size": 1, **own},
     )
     return _with_size(table, dimension, inside)
 
@@ -393,12 +390,11 @@ def _wrong(field: str, value: object, allowed: str) -> TopologyError:
 
 def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dimension:
     """The dimension with the size that its table says, or that its shape or cables imply."""
-    size = table.size
-    if size is None and (dimension.shape or dimension.cables):
+    size, shape = table.size, dimension.tree or dimension.dragonfly
+    if size is None and dimension.shape:
         size = dimension.size
     elif size is None:
-        shape = dimension.tree or dimension.dragonfly
-        npus = shape.most if shape else 0
+        npus = shape.most if shape else 1 + max(map(max, dimension.cables), default=-1)
         blocks, left = divmod(npus, inside if dimension.joins_inside else 1)
         size = blocks if blocks and not left else None
     if size == AUTO and dimension.kind is not DimensionKind.CABLES:
@@ -408,14 +404,13 @@ def _with_size(table: DimensionTable, dimension: Dimension, inside: int) -> Dime
     return replace(dimension, size=size, used=table.used or 0)
 
 
-def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> Values:
-    outer = OwnNumbers(bandwidth=table.up_bandwidth)
+def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> TreeShape:
     match table.radix, table.leaf:
         case int(radix), None:
             for option in ("spines", "oversubscription", "pod", "cores"):
                 if getattr(table, option) is not None:
                     raise TopologyError(f"{option} does not go with radix")
-            return {"outer": outer, "tree": TreeShape.k_ary(radix)}
+            return TreeShape.k_ary(radix)
         case None, int(leaf):
             pass
         case _:
@@ -423,7 +418,7 @@ def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> Values:
                 "a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
                 "and radix, the ports of every switch (e.g. radix = 64, three layers)"
             )
-    whole = ports.capacity(leaf, (link.bandwidth,)) / (outer.bandwidth or link.bandwidth)
+    whole = ports.capacity(leaf, (link.bandwidth,)) / (table.up_bandwidth or link.bandwidth)
     below, above = [leaf], [_spines(table, leaf, whole)]
     if table.pod is not None:
         if table.pod % leaf:
@@ -432,7 +427,7 @@ def _tree(table: DimensionTable, link: LinkClass, ports: Ports) -> Values:
         above.append(table.cores or below[1])
     elif table.cores is not None:
         raise TopologyError("cores needs pod: the NPUs below one group of spines")
-    return {"outer": outer, "tree": TreeShape(down=tuple(below), up=tuple(above))}
+    return TreeShape(down=tuple(below), up=tuple(above))
 
 
 def _spines(table: DimensionTable, leaf: int, whole: float) -> int:
