@@ -3,7 +3,7 @@
 Nothing here knows of a connection: a state comes in, plain data goes out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
 from stepsim.base.axes import Part
-from stepsim.base.errors import PlanError, StepsimError, errors_at, one_line
+from stepsim.base.errors import PlanError, StepsimError, errors_at
 from stepsim.base.option import Option
 from stepsim.base.structs import Values, shipped
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
@@ -37,6 +37,7 @@ from stepsim.serve.state import (
     NOISE,
     SHIPPED_NAMES,
     ExplorerState,
+    Question,
     number_quantity,
     number_text,
 )
@@ -80,24 +81,13 @@ class Explorer(Struct, kw_only=True):
         The program's own mistakes are raised.
         """
         try:
-            if not isinstance(question, dict) or question.get("kind") not in _KINDS:
-                raise PlanError(f"a question has a kind: expected one of {', '.join(_KINDS)}")
-            return self._found(question)
+            asked = Question.of(question)
+            if asked.kind == "choices":
+                return self.choices()
+            found: Plain = getattr(self, asked.kind)(ExplorerState.of(asked.state), *asked.more)
         except StepsimError as error:
-            return {"error": one_line(str(error))}
-
-    def _found(self, question: Mapping[str, object]) -> Plain:
-        """The answer to a question of a known kind; raises StepsimError."""
-        kind, more = str(question["kind"]), tuple[object, ...]()
-        if kind == "choices":
-            return self.choices()
-        state = ExplorerState.of(question.get("state"))
-        if kind == "tasks":
-            more = tuple(_part(question, name, int, "whole number") for name in ("low", "high"))
-        elif kind == "map":
-            more = tuple(_part(question, name, str, "text") for name in ("x", "y"))
-        found: Any = getattr(self, kind)(state, *more)
-        return {kind: found} if kind == "numbers" else found
+            return {"error": str(error)}
+        return found
 
     def choices(self) -> Plain:
         """What a page needs once: names, controls, colours."""
@@ -266,11 +256,11 @@ class Explorer(Struct, kw_only=True):
         """The engine's run of a job."""
         return prepare(job, known=self._known).simulated()
 
-    def numbers(self, state: ExplorerState) -> list[Plain]:
+    def numbers(self, state: ExplorerState) -> Plain:
         """Numbers of the network's links that sliders change, as the file has them."""
         topology = self.library.topology(state.topology)
         bare = BatchBase(topology=topology)
-        return [
+        numbers = [
             {
                 "name": name,
                 "quantity": str(number_quantity(name)),
@@ -280,6 +270,7 @@ class Explorer(Struct, kw_only=True):
             for name, value in bare.base().items()
             if split_link(name)[1] and value
         ]
+        return {"numbers": numbers}
 
     def _why_not_live(self, state: ExplorerState) -> str:
         """Why the state needs the engine; empty where the batch answers it."""
@@ -346,18 +337,5 @@ def _control(option: Option, part: str) -> Plain:
     }
 
 
-def _part(question: Mapping[str, object], name: str, kind: type, words: str) -> object:
-    """What a question says under a name, of one kind alone: True and False are no numbers."""
-    value = question.get(name)
-    if type(value) is not kind:
-        raise PlanError(f"{name} is {value!r}: expected a {words}")
-    return value
-
-
-# Kinds of questions: methods of the explorer.
-_KINDS = (
-    *("choices", "numbers", "lines", "live", "shown", "varies", "sliders"),
-    *("plans", "helps", "tasks", "worth", "map"),
-)
 LONG = frozenset({"shown", "varies", "worth", "map", "helps", "tasks"})
 """Kinds of questions that may take long; `live` is asked of structures that are known."""

@@ -30,7 +30,7 @@ from tornado.web import Application, HTTPError, RequestHandler, stream_request_b
 from stepsim.base.errors import StepsimError, one_line
 from stepsim.serve.explorer import LONG, Explorer
 from stepsim.serve.export import exported
-from stepsim.serve.state import ExplorerState
+from stepsim.serve.state import ExplorerState, Question
 from stepsim.show.page.page import page_of
 from stepsim.views.facts import Plain
 
@@ -154,10 +154,11 @@ class Service(Struct, kw_only=True):
 
     def export(self, question: Mapping[str, object]) -> bytes:
         """The content of a file; raises StepsimError."""
-        state, explorer = ExplorerState.of(question.get("state")), self.explorer
+        asked, explorer = Question.of(question), self.explorer
+        state = ExplorerState.of(asked.state)
         job = explorer.inputs(state)
         command = str(explorer.lines(state)["command"])
-        return exported(str(question.get("export")), explorer.run(job), job, command)
+        return exported(asked.export, explorer.run(job), job, command)
 
 
 def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str]:
@@ -350,7 +351,7 @@ class _UploadHandler(_Handler):
                 self.service.workers, library.upload, kind, name, self.body
             )
         except StepsimError as error:
-            self.finish({"error": one_line(str(error))})
+            self.finish({"error": str(error)})
         else:
             self.finish({"name": called})
 
@@ -364,7 +365,7 @@ class _ExportHandler(_Handler):
             )
         except StepsimError as error:
             self.set_status(400)
-            self.finish({"error": one_line(str(error))})
+            self.finish({"error": str(error)})
             return
         self.set_header("Content-Type", "application/octet-stream")
         self.set_header("Content-Disposition", "attachment")

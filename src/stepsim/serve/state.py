@@ -2,16 +2,17 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Noun, noun_of, replace
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, framework_names
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, is_number, split_link
 from stepsim.options import OPTIONS
-
-_MOST_NAMES, _LONGEST = 64, 200
 
 KNOBS: Mapping[str, Option] = {
     name: option for name, option in OPTIONS.items() if option.is_axis and not option.is_file
@@ -28,8 +29,37 @@ NOISE = "noise."
 _NOISES = (f"{NOISE}compute", f"{NOISE}links")
 
 
+class Question(Noun):
+    """What a page asks: a kind of answer about a state, and what the kind needs.
+
+    The `state` holds all that is set on the page, as typed. Tasks are asked for between the times
+    `low` and `high` in ps, a map over the numbers `x` and `y`, files to take away by an `export`.
+    """
+
+    kind: Literal[
+        "choices", "numbers", "lines", "live", "shown", "varies", "sliders", "plans", "helps",
+        "tasks", "worth", "map",
+    ] = "shown"  # fmt: skip
+    state: Annotated[Mapping[str, Annotated[str, Meta(max_length=200)]], Meta(max_length=64)] = {}
+    low: int = 0
+    high: int = 0
+    x: str = ""
+    y: str = ""
+    export: str = ""
+
+    @classmethod
+    def of(cls, plain: object) -> "Question":
+        """The question in a page's message; raises PlanError for anything else."""
+        return noun_of("question", plain, cls, PlanError)
+
+    @property
+    def more(self) -> tuple[Any, ...]:
+        """What its kind needs beside the state."""
+        return {"tasks": (self.low, self.high), "map": (self.x, self.y)}.get(self.kind, ())
+
+
 class ExplorerState(Noun):
-    """One question: which workload on which network, with which options and link numbers.
+    """What a question is about: a workload on a network, with options and numbers of links.
 
     `workload` and `topology` are names of a `Library`. `options` are options of a step that differ
     from their default, `numbers` values of links such as `fabric.bandwidth`, `noise` coefficients
@@ -46,33 +76,25 @@ class ExplorerState(Noun):
         return hash((self.workload, self.topology, *self.options.items()))
 
     @classmethod
-    def of(cls, plain: object) -> "ExplorerState":
-        """The state in a page's message, an object of texts; raises PlanError for anything else."""
-        if not isinstance(plain, dict) or len(plain) > _MOST_NAMES:
-            raise PlanError(f"a state is an object with at most {_MOST_NAMES} texts")
-        texts: dict[str, str] = {}
-        for name, text in plain.items():
-            if not isinstance(text, str) or len(text) > _LONGEST:
-                raise PlanError(f"{name!r}: expected a text of at most {_LONGEST} characters")
-            texts[name] = text
+    def of(cls, asked: Mapping[str, str]) -> "ExplorerState":
+        """The state of a question's texts; raises PlanError for what no page may name."""
+        texts = {name: text for name, text in sorted(asked.items()) if text}
         workload, topology = texts.pop("workload", ""), texts.pop("topology", "")
-        options = {name: text for name, text in texts.items() if name in KNOBS and text}
-        numbers = {name: text for name, text in texts.items() if is_number(name) and text}
-        for name in texts:
+        for name, text in texts.items():
             if name not in KNOBS and name not in _NOISES and not is_number(name):
                 raise PlanError(f"unknown option {name!r}: expected one of {', '.join(KNOBS)}")
-        for name, names in SHIPPED_NAMES.items():
-            if name in options and options[name] not in names():
-                known = ", ".join(names())
-                raise PlanError(f"{name} is {options[name]!r}: expected one of {known}")
-        if options.get("schedule", "").endswith(".csv"):
+            shipped = SHIPPED_NAMES.get(name)
+            if shipped and text not in shipped():
+                known = ", ".join(shipped())
+                raise PlanError(f"{name} is {text!r}: expected one of {known}")
+        if texts.get("schedule", "").endswith(".csv"):
             raise PlanError("schedule: a page reads no files: expected a name")
         return cls(
             workload=workload,
             topology=topology,
-            options=dict(sorted(options.items())),
-            numbers=dict(sorted(numbers.items())),
-            noise={name: texts[name] for name in _NOISES if texts.get(name)},
+            options={name: text for name, text in texts.items() if name in KNOBS},
+            numbers={name: text for name, text in texts.items() if is_number(name)},
+            noise={name: text for name, text in texts.items() if name in _NOISES},
         )
 
     def bare(self) -> "ExplorerState":

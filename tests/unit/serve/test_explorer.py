@@ -285,7 +285,7 @@ def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        ({"kind": "rm"}, "a question has a kind"),
+        ({"kind": "rm"}, "kind is 'rm': expected one of choices, numbers"),
         (
             {"kind": "shown", "state": {"workload": "/etc/passwd"}},
             "no workload named '/etc/passwd'",

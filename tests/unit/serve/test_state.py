@@ -10,7 +10,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.units import Quantity
 from stepsim.cli import make_app
 from stepsim.files.asked import read_options
-from stepsim.serve.state import KNOBS, ExplorerState
+from stepsim.serve.state import KNOBS, ExplorerState, Question
 
 ASKED = {
     "workload": "a.txt",
@@ -80,10 +80,10 @@ def test_empty_texts_are_defaults() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ([], "a state is an object"),
-        ({str(i): "1" for i in range(99)}, "at most 64"),
-        ({"schedule": 3}, "'schedule': expected a text"),
-        ({"schedule": "x" * 1000}, "at most 200 characters"),
+        ([], "state is .*: expected a table"),
+        ({str(i): "1" for i in range(99)}, "expected a table of length <= 64"),
+        ({"schedule": 3}, "schedule is 3: expected a text"),
+        ({"schedule": "x" * 1000}, "expected a text in quotes of length <= 200"),
         ({"schedule": "orders.csv"}, "a page reads no files"),
         ({"comm_table": "/etc/passwd"}, "unknown option 'comm_table'"),
         ({"device": "/etc/passwd"}, "device is '/etc/passwd': expected one of a100-40gb"),
@@ -92,7 +92,7 @@ def test_empty_texts_are_defaults() -> None:
 )
 def test_what_is_no_question_is_refused(wrong: Any, said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        ExplorerState.of(wrong)
+        ExplorerState.of(Question.of({"state": wrong}).state)
 
 
 def test_no_knob_names_a_file() -> None:
