@@ -19,11 +19,11 @@ from stepsim.base.structs import Values, shipped
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.core.timeline import Timeline
 from stepsim.explore.batch.evaluation import Batch, make_batch
-from stepsim.explore.batch.scenarios import PHASES, BatchBase
+from stepsim.explore.batch.scenarios import BatchBase
 from stepsim.explore.noise.draws import noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.accelerators import device_names, read_device
-from stepsim.files.asked import StepInputs, read_inputs, read_options
+from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.network.prices import Known
 from stepsim.network.topology.dimension import split_link
 from stepsim.serve.export import EXPORTS
@@ -138,7 +138,7 @@ class Explorer(Struct, kw_only=True):
         batch = self._batch(state)
         if not set(state.numbers) <= set(batch.setting.names):
             self.inputs(state)  # says why a number cannot be
-        scenarios = batch.scenarios({name: [value] for name, value in _columns(state).items()})
+        scenarios = batch.scenarios({name: [value] for name, value in state.columns.items()})
         found, start, end = batch.timed(scenarios)
         nodes = len(batch.flat)
         assert found.parts_ps is not None
@@ -207,9 +207,9 @@ class Explorer(Struct, kw_only=True):
             run = self.run(job)
             step_ps, memory = run.report.step_time_ps, run.memory
         else:
-            batch, columns = self._batch(state), _columns(state)
-            (step_ps,), memory = batch.step_times([columns]), batch.job.memory
-            rows += speed_changes(batch, columns)
+            batch = self._batch(state)
+            step_ps, rows = speed_changes(batch, state)
+            memory = batch.job.memory
         fits = memory is None or memory.fits is not False
         rows += job_changes(job, step_ps, fits=fits)
         return {"rows": best_first(rows, step_ps, fits=fits)}
@@ -219,7 +219,7 @@ class Explorer(Struct, kw_only=True):
         if not state.noise:
             return None
         factors = {n.removeprefix(NOISE): _factor(n, text) for n, text in state.noise.items()}
-        steps = noisy_speeds(batch, _columns(state), **factors, samples=_DRAWS, seed=0)
+        steps = noisy_speeds(batch, state.columns, **factors, samples=_DRAWS, seed=0)
         low, high = (round(each) for each in np.percentile(steps, [5, 95]).tolist())
         between = f"{format_time_ps(low)} to {format_time_ps(high)}"
         return {"low": low, "high": high, "text": between, "draws": _DRAWS}
@@ -235,7 +235,7 @@ class Explorer(Struct, kw_only=True):
         Raises PlanError for a number that cannot vary here.
         """
         batch = self._batch(state)
-        columns = _columns(state)
+        columns = state.columns
         now = batch.setting.base() | columns
         for name in (x, y):
             if x == y or not now.get(name) or not batch.takes([name]):
@@ -278,7 +278,7 @@ class Explorer(Struct, kw_only=True):
             batch = self._batch(state)
         except PlanError as error:
             return str(error)
-        return "" if batch.takes(_columns(state)) else batch.fixed or batch.networked
+        return "" if batch.takes(state.columns) else batch.fixed or batch.networked
 
     def _batch(self, state: ExplorerState) -> Batch:
         """What the structure of a state compiles to; raises PlanError where times are no sums."""
@@ -288,21 +288,6 @@ class Explorer(Struct, kw_only=True):
     def _compiled(self, bare: ExplorerState) -> Batch:
         job = self.inputs(bare)
         return make_batch(job, known=self._known)
-
-
-def _columns(state: ExplorerState) -> dict[str, float]:
-    """A state's durations as columns of a batch: bytes/s, ps, factors."""
-    found: dict[str, float] = {}
-    typed = {name: text for name, text in state.options.items() if KNOBS[name].durations_only}
-    options, _ = read_options(typed)
-    if options.compute_scale:
-        scale = options.compute_scale
-        found |= {f"compute_scale.{phase}": getattr(scale, phase) for phase in PHASES}
-    if options.host_overhead_ps:
-        found["host_overhead"] = options.host_overhead_ps
-    for name, text in state.numbers.items():
-        found[name] = cast(float, number_quantity(name).parse(text))
-    return found
 
 
 def _rounded(name: str, values: Floats) -> Floats:

@@ -13,7 +13,7 @@ from stepsim.network.prices import Known
 from stepsim.network.topology.dimension import split_link
 from stepsim.serve.plans import plan_map
 from stepsim.serve.sliders import interleaved_names, lists_stages
-from stepsim.serve.state import number_quantity, number_text
+from stepsim.serve.state import ExplorerState, number_text
 from stepsim.step.prepared import prepare
 from stepsim.views.facts import Plain
 from stepsim.workload.model.choices import Recompute
@@ -31,31 +31,33 @@ _SCHEDULES = ("1f1b", "zb-h1")
 _Texts = dict[str, str]
 
 
-def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[Plain]:
-    """Links of twice the bandwidth or half the latency, faster compute; simulated together.
+def speed_changes(batch: Batch, state: ExplorerState) -> tuple[int, list[Plain]]:
+    """The step, and links of twice the bandwidth or half the latency, faster compute.
 
-    `columns` are the numbers of the state, as `Batch.evaluate` takes them.
+    All are simulated together.
     """
-    now = batch.setting.base() | dict(columns)
-    tried: list[tuple[str, _Texts, dict[str, float]]] = []
-    for name, value in now.items():
-        field = split_link(name)[1]
-        if field is None or not value or not batch.takes([name]):
-            continue
-        if field.name in _BETTER:
-            words, factor = _BETTER[field.name]
-            link = split_link(name)[0]
-            text = number_text(name, value * factor)
-            typed = float(number_quantity(name).parse(text))
-            tried.append((words.format(link, text), {name: text}, {name: typed}))
-    scales = {f"compute_scale.{phase}": now[f"compute_scale.{phase}"] for phase in PHASES}
-    if len(set(scales.values())) == 1 and batch.takes(list(scales)):
-        scale = f"{_FASTER * next(iter(scales.values())):.4g}"
-        faster = dict.fromkeys(scales, float(scale))
-        tried.append(("compute 10% faster", {"compute_scale": scale}, faster))
-    first, *steps = batch.step_times([columns, *({**columns, **values} for *_, values in tried)])
+    columns = state.columns
+    tried = [
+        (words, change, typed)
+        for words, change in _speeds(batch.setting.base() | columns)
+        if batch.takes(typed := ExplorerState.of(change).columns)
+    ]
+    now, *steps = batch.step_times([columns, *(columns | typed for _, _, typed in tried)])
     rows = zip(tried, steps, strict=True)
-    return [_row(words, change, step, first) for (words, change, _), step in rows]
+    return now, [_row(words, change, step, now) for (words, change, _), step in rows]
+
+
+def _speeds(now: Mapping[str, float]) -> Iterator[tuple[str, _Texts]]:
+    """Words and numbers of what is faster than now."""
+    for name, value in now.items():
+        link, field = split_link(name)
+        if field and value and field.name in _BETTER:
+            words, factor = _BETTER[field.name]
+            text = number_text(name, value * factor)
+            yield words.format(link, text), {name: text}
+    scales = {now[f"compute_scale.{phase}"] for phase in PHASES}
+    if len(scales) == 1:
+        yield "compute 10% faster", {"compute_scale": f"{_FASTER * scales.pop():.4g}"}
 
 
 _BETTER = {

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
@@ -10,7 +10,9 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.structs import Noun, noun_of, replace
 from stepsim.base.units import Quantity
+from stepsim.explore.batch.scenarios import PHASES
 from stepsim.files.accelerators import device_names, framework_names
+from stepsim.files.asked import read_options
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, is_number, split_link
 from stepsim.options import OPTIONS
 
@@ -104,6 +106,21 @@ class ExplorerState(Noun):
         """
         kept = {n: t for n, t in self.options.items() if not KNOBS[n].durations_only}
         return replace(self, options=kept, numbers={}, noise={})
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """Its durations as columns of a batch: bytes/s, ps, factors."""
+        typed = {name: text for name, text in self.options.items() if KNOBS[name].durations_only}
+        options, _ = read_options(typed)
+        found = {
+            name: cast(float, number_quantity(name).parse(text))
+            for name, text in self.numbers.items()
+        }
+        if scale := options.compute_scale:
+            found |= {f"compute_scale.{phase}": getattr(scale, phase) for phase in PHASES}
+        if options.host_overhead_ps:
+            found["host_overhead"] = options.host_overhead_ps
+        return found
 
     def command(self, workload_file: str, topology_file: str) -> str:
         """The command that gives the same step."""
