@@ -45,37 +45,25 @@ function networkDrawn({ levels, links }, ariaLabel) {
   const [inner, ...outer] = levels, high = 44 + LEVEL_TALL * outer.length;
   const drawing = svg("svg", { viewBox: `0 0 ${TREE_WIDE} ${high}`, role: "img" });
   const nodes = Math.min(MOST_NODES, outer.length ? outer[0].size : 1), gap = 6, wide = Math.min(110, (TREE_WIDE - 2) / nodes - gap);
-  const left = (i) => (TREE_WIDE - nodes * (wide + gap) + gap) / 2 + i * (wide + gap), top = high - 42;
-  outer.forEach((level, k) => drawing.append(...levelDrawn(level, links, nodes, (i) => left(i) + wide / 2, top - LEVEL_TALL * k)));
-  for (let i = 0; i < nodes; i++) drawing.append(...nodeDrawn(inner, links, left(i), top, wide));
+  const count = Math.min(MOST_GPUS, inner.size), step = wide / count, size = Math.min(9, step - 2), top = high - 42;
+  const lefts = [...Array(nodes).keys()].map((i) => (TREE_WIDE - nodes * (wide + gap) + gap) / 2 + i * (wide + gap));
+  outer.forEach((level, k) => drawing.append(...joined(level, links, lefts.map((left) => left + wide / 2), top - LEVEL_TALL * k, LEVEL_TALL - 10)));
+  for (const left of lefts) {
+    const gpus = [...Array(count).keys()].map((i) => left + (i + 0.5) * step);
+    drawing.append(svg("rect", { x: left, y: top, width: wide, height: 34, rx: 4, class: "box" }), ...joined(inner, links, gpus, top + 20, 13));
+    drawing.append(...gpus.map((x) => svg("rect", { x: x - size / 2, y: top + 20, width: size, height: 9, rx: 1, class: "gpu" })));
+  }
   return Object.assign(drawing, { ariaLabel });
 }
 
-/** How thick a level's links are drawn, and how its wires and hubs look. */
-function loadOf(name, links) {
+/** A wire up from each of some places, and the hub that they meet at: a level's, hot where its busiest link is. */
+function joined({ name }, links, places, bottom, tall) {
   const own = links.filter((link) => link.name === name || link.name.startsWith(`${name}.`));
-  const share = Math.max(0, ...own.map((link) => link.share));
+  const share = Math.max(0, ...own.map((link) => link.share)), thick = 1 + 5 * Math.min(1, share * 2), y = bottom - tall;
+  const edge = Math.min(5, (places[1] - places[0]) / 2 || 5);
   const look = (kind) => ({ class: `${kind} ${share > LOAD_HOT ? "hot" : ""}`, "data-link": name });
-  return { thick: 1 + 5 * Math.min(1, share * 2), wire: look("wire"), hub: look("hub") };
-}
-
-function nodeDrawn(level, links, left, top, wide) {
-  const { thick, wire, hub } = loadOf(level.name, links), count = Math.min(MOST_GPUS, level.size), step = wide / count, size = Math.min(9, step - 2);
-  const made = [svg("rect", { x: left, y: top, width: wide, height: 34, rx: 4, class: "box" })];
-  made.push(svg("rect", { x: left + 4, y: top + 7 - thick / 2, width: wide - 8, height: thick, ...hub }));
-  for (let i = 0; i < count; i++) {
-    const x = left + (i + 0.5) * step;
-    made.push(svg("line", { x1: x, x2: x, y1: top + 7, y2: top + 20, "stroke-width": Math.max(1, thick / 2), ...wire }));
-    made.push(svg("rect", { x: x - size / 2, y: top + 20, width: size, height: 9, rx: 1, class: "gpu" }));
-  }
-  return made;
-}
-
-function levelDrawn(level, links, nodes, x, bottom) {
-  const { thick, wire, hub } = loadOf(level.name, links), y = bottom - LEVEL_TALL + 10, made = [];
-  for (let i = 0; i < nodes; i++) made.push(svg("line", { x1: x(i), y1: bottom, x2: x(i), y2: y, "stroke-width": thick, ...wire }));
-  made.push(svg("rect", { x: x(0) - 5, y: y - 4, width: Math.max(10, x(nodes - 1) - x(0) + 10), height: 8, rx: 3, ...hub }));
-  return made;
+  const wires = places.map((x) => svg("line", { x1: x, y1: bottom, x2: x, y2: y, "stroke-width": Math.min(thick, tall / 4), ...look("wire") }));
+  return [...wires, svg("rect", { x: places[0] - edge, y: y - 4, width: places.at(-1) - places[0] + 2 * edge, height: 8, rx: 3, ...look("hub") })];
 }
 
 function loadTable(links) {
