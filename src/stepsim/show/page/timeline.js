@@ -25,8 +25,8 @@ function drawTimeline() {
   if (!found) return;
   const runs = drawnRuns();
   canvas.hidden = find("legend").hidden = find("zoom-in").parentNode.hidden = !runs.length;
-  sayUnder(found, runs);
-  if (!runs.length) return;
+  page.mixed = 0;
+  if (!runs.length) return sayUnder(found, runs);
   showLegend(runs);
   const rows = runs.reduce((sum, { run }) => sum + run.lanes.rows.length, 0);
   const titles = TITLE * runs.filter(({ title }) => title).length + 6 * (runs.length - 1);
@@ -37,6 +37,7 @@ function drawTimeline() {
   page.scale = { low, high, longest, width, x: (ps) => LEFT + (ps - low) / (high - low) * (width - LEFT - RIGHT) };
   page.boxes = [];
   drawRuns(pen, runs, row);
+  sayUnder(found, runs);
   drawAxis(pen, height);
   if (page.hover) besideNames(pen, () => drawHover(pen));
   const said = runs.map(({ title, run }) => `${title} ${run.lanes.rows.length} rows, ${time(run.step_ps)} long`);
@@ -89,18 +90,11 @@ function sayUnder(found, runs) {
   const count = lanes ? lanes.rows.length : 0;
   const said = [count ? lanes.left_out || `${count} row${count > 1 ? "s" : ""}` : "There is no timeline to show."];
   if (idle && runs.length === 1) said.push(idle);
-  if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
+  if (page.mixed > MANY_NARROW) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push(page.report ? "too many kernels for a report" : "zoom in further to see kernels");
   else if (runs.length && !page.zoom && !onPaper) said.push(`drag to zoom in${found.tasks || !page.report && !found.as_it_is ? "to kernels and messages" : ""}`);
   find("under").textContent = said.join(" \u00B7 ");
-}
-
-/** Whether many actions of a run are narrower than a dot. */
-function isMixed({ run: { lanes, step_ps: step } }) {
-  const [low, high] = page.zoom || [0, step], dot = (high - low) / (find("timeline").clientWidth || 600);
-  const narrow = ({ lane, start, end }) => lane === ACTIONS && end - start < dot && end > low && start < high;
-  return actionsOf(lanes).filter(narrow).length > MANY_NARROW;
 }
 
 // ---- actions: segments of one entry of the schedule are one box
@@ -171,6 +165,7 @@ function drawSpans(pen, run, spans, high, topOf) {
     const left = Math.round(from), wide = Math.max(1, Math.round(to) - left);
     page.boxes.push({ left, top, wide, high: Math.max(3, high), run, span });
     if (to - from < LEAST_BAR) {
+      page.mixed += to - from < 1;
       mix(mixed, top, from, to, tints[shade]);
       continue;
     }
