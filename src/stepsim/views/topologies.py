@@ -54,7 +54,11 @@ def draw_topology(topology: Topology, style: FigureStyle) -> "Figure":
 
 def picture(topology: Topology) -> Picture:
     """Lay out a topology; large ones are drawn in part."""
-    graph, note = _cables(topology), ""
+    # without directions: links both ways are one cable
+    graph: nx.Graph[str] = nx.Graph(topology.graph())
+    note, classes = "", [link.name for link in topology.link_classes]
+    for _, _, edge in graph.edges(data=True):
+        edge["link_class"] = classes.index(edge["link_class"])
     if topology.npus > _MOST_NPUS or len(graph) > _MOST_NODES:
         graph, note = _part(graph, topology)
     _add_layers(graph, topology.node_size if topology.npus > topology.node_size else 0)
@@ -77,18 +81,6 @@ def _rows(graph: "nx.Graph[str]") -> Values:
         for layer, row in rows.items()
         for i, node in enumerate(row)
     }
-
-
-def _cables(topology: Topology) -> "nx.Graph[str]":
-    """The network without directions: NPUs first; links of both directions are one cable."""
-    numbers = {link.name: c for c, link in enumerate(topology.link_classes)}
-    graph: nx.Graph[str] = nx.Graph()
-    graph.add_nodes_from(f"npu{i}" for i in range(topology.npus))
-    for start, end, edge in topology.graph().edges(data=True):
-        known = graph.get_edge_data(start, end, {"count": 0})["count"]
-        number, count = numbers[edge["link_class"]], max(known, edge["count"])
-        graph.add_edge(start, end, link_class=number, count=count)
-    return graph
 
 
 def _part(graph: "nx.Graph[str]", topology: Topology) -> tuple["nx.Graph[str]", str]:
