@@ -1,5 +1,6 @@
 """The answer of a step in three lines: what was simulated, how long it takes, where time goes."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from stepsim.base.axes import Part, part_label
@@ -86,7 +87,7 @@ def _shares(result: Report) -> list[tuple[str, float]]:
     parts["idle"] = idle_ps(result.breakdown_ps)
     every = (
         (part_label(key), share_of(time, result.step_time_ps))
-        for key, time in sorted(parts.items(), key=lambda item: -item[1])
+        for key, time in Counter(parts).most_common()
     )
     return [(name, share) for name, share in every if share >= _SMALLEST]
 

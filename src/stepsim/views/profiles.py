@@ -223,11 +223,10 @@ _DEVICES = paths(
 
 def _slowdowns(found: Stragglers) -> Table:
     """Slowdowns with everything ideal but one stage, replica or kind of operation."""
-    kinds = sorted(found.by_kind.items(), key=lambda item: -item[1])
     rows = chain(
         ((f"stage {i}", each) for i, each in enumerate(found.by_stage)),
         ((f"replica {i}", each) for i, each in enumerate(found.by_replica)),
-        kinds,
+        sorted(found.by_kind.items(), key=lambda item: -item[1]),
     )
     return table_of("everything ideal but", rows, paths("not ideal = 0, slowdown = 1:.3f"))
 

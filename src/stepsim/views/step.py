@@ -1,6 +1,7 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 from stepsim.base.axes import PartKind, part_label, parts_of
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
@@ -58,10 +59,11 @@ def step_tables(result: Report, actors: int | None = None) -> dict[str, Shown]:
 
     `actors` is how many ranks were simulated, where that is known.
     """
+    step_ps, path = result.step_time_ps, Counter(result.critical_path_ps)
     tables: dict[str, Shown] = {
         "settings": _run_pairs(result, actors),
-        "parts": parts_table(result),
-        "path": _path_table(result),
+        "parts": _shares(_PARTS, "part", part_label, result.breakdown_ps, step_ps),
+        "path": _shares(_PATH, "kind", _on_path, dict(path.most_common()), step_ps),
     }
     if result.plan["pp"] > 1:
         tables["stages"] = stages_table(result)
@@ -166,35 +168,29 @@ def option_pairs(result: Report) -> Pairs:
     return (("contention", contention), *([("settings", settings)] if settings else []))
 
 
+_PARTS = "where the step goes, mean over ranks"
+_PATH = "time on the critical path, by kind; the sum is the step time"
+
+
 def idle_ps(parts: Mapping[str, int]) -> int:
     """The idle time of a step, of all kinds."""
     return sum(parts.get(name, 0) for name in IDLE_KEYS)
 
 
-def parts_table(result: Report) -> Table:
-    """Mean over ranks of each part that is not zero."""
-    columns = {"part": TEXT.of(lambda item: part_label(item[0])), **_of_step(result)}
-    found = [item for item in result.breakdown_ps.items() if item[1]]
-    return table_of("where the step goes, mean over ranks", found, columns)
-
-
-def _path_table(result: Report) -> Table:
-    """What the chain of tasks that sets the step time is made of."""
-    found = [item for item in result.critical_path_ps.items() if item[1]]
-    bar = BAR.of(lambda item: bar_of(dict([item]), result.step_time_ps))
+def _shares(
+    caption: str, head: str, named: Callable[[str], str], parts: Mapping[str, int], step_ps: int
+) -> Table:
+    """What a step's time is made of."""
     return table_of(
-        "time on the critical path, by kind; the sum is the step time",
-        sorted(found, key=lambda item: -item[1]),
-        {"kind": TEXT.of(lambda item: _on_path(item[0])), **_of_step(result), "step": bar},
+        caption,
+        [item for item in parts.items() if item[1]],
+        {
+            head: TEXT.of(lambda item: named(item[0])),
+            "time": TIME.of("1"),
+            "share": SHARE.of(lambda item: share_of(item[1], step_ps)),
+            "step": BAR.of(lambda item: bar_of(dict([item]), step_ps)),
+        },
     )
-
-
-def _of_step(result: Report) -> dict[str, Column]:
-    """The time of a part, an item of a breakdown, and its share of the step."""
-    return {
-        "time": TIME.of("1"),
-        "share": SHARE.of(lambda item: share_of(item[1], result.step_time_ps)),
-    }
 
 
 def stages_table(result: Report) -> Table:
