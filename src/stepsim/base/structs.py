@@ -55,6 +55,8 @@ SCHEMA_VERSION = 1
 """The form of all documents; one of another version is refused."""
 
 Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
+File = str | Path
+"""A file by its path, or what is shipped by its name."""
 Names = tuple[str, ...]
 """Texts: names, warnings, notes."""
 Numbers = tuple[int, ...]

@@ -1,10 +1,10 @@
 """Real batches from Python: documents of different lengths, and what packs them best."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.fields import checked
+from stepsim.base.structs import File
 from stepsim.explore.batches.draws import (
     USUAL_PACKERS,
     BatchDocument,
@@ -43,10 +43,10 @@ class BatchesResult(Drawn, BatchStudy, eq=False):
 @takes_options
 @checked
 def batches(
-    workload: Model | str | Path,
+    workload: Model | File,
     topology: "TopologyLike | None" = None,
     *,
-    lengths: str | Path | Sequence[int],
+    lengths: File | Sequence[int],
     packers: "Sequence[str | Packer | PackerEntry] | None" = None,
     steps: int = 1000,
     seed: int = 0,

@@ -5,13 +5,13 @@ Options are told in `help`, and to editors.
 
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, cleandoc, signature
-from pathlib import Path
 from textwrap import fill
 from typing import Any, ParamSpec, TypeVar
 from warnings import warn
 
 from stepsim.base.errors import StepsimWarning
 from stepsim.base.option import Option
+from stepsim.base.structs import File
 from stepsim.options import ALIASES, OPTIONS
 
 _Inputs = ParamSpec("_Inputs")
@@ -53,7 +53,7 @@ def _told(option: Option) -> str:
 
 def opened(given: Any, read: Callable[..., _Output], **how: Any) -> _Output:
     """What an argument is: a noun by itself, else what is read of its file or name."""
-    return read(given, **how) if isinstance(given, str | Path) else given
+    return read(given, **how) if isinstance(given, File) else given
 
 
 def warn_caller(texts: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.fields import checked
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import File, Names, Noun
 from stepsim.documents.table import Shown, Table
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.face.described import takes_options, warn_caller
@@ -76,7 +76,7 @@ def inspect(
     it runs on and how, as for `simulate`. The result prints itself, and gives its tables by
     `to_frame`. Raises the errors of the readers.
     """
-    file = subject if isinstance(subject, str | Path) else ""
+    file = subject if isinstance(subject, File) else ""
     path = Path(file) if file and exists(file) else None
     work = subject if isinstance(subject, Workload | Model) else file
     shown: Iterable[Shown]

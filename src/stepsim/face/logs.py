@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.fields import checked
+from stepsim.base.structs import File
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
@@ -26,11 +27,11 @@ class LogExplanationResult(Viewed, LogExplanation):  # type: ignore[misc]
 @takes_options
 @checked
 def explain_log(
-    log: str | Path,
+    log: File,
     topology: "TopologyLike | None" = None,
     *,
-    config: str | Path | None = None,
-    plan_file: str | Path | None = None,
+    config: File | None = None,
+    plan_file: File | None = None,
     **options: Unpack[StepKeywords],
 ) -> LogExplanationResult:
     """A training log beside its prediction, and what could make the difference.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stepsim.base.errors import PlanError, one_line
 from stepsim.base.fields import checked
+from stepsim.base.structs import File
 from stepsim.face.described import opened
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
@@ -34,8 +35,8 @@ class TrainableModel(Model):
     def workload(
         self,
         plan: Plan,
-        device: Device | str | Path,
-        framework: Framework | str | Path = DEFAULT_FRAMEWORK,
+        device: Device | File,
+        framework: Framework | File = DEFAULT_FRAMEWORK,
     ) -> Workload:
         """The workload of this model under a plan on a device, as `stepsim.simulate` takes it.
 
@@ -50,7 +51,7 @@ class TrainableModel(Model):
 
 
 @checked
-def model(name: str | Path, plan_file: str | Path | None = None) -> TrainableModel:
+def model(name: File, plan_file: File | None = None) -> TrainableModel:
     """A public model by name, or one that a file describes: `config.json`, TOML, arguments.
 
     A `plan_file` gives it its plan: what `stepsim plan` prints, or a framework's own file. Raises

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.errors import within
 from stepsim.base.fields import checked
-from stepsim.base.structs import Names
+from stepsim.base.structs import File, Names
 from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.asked import PlanDocument, PlanQuestion, answer
 from stepsim.explore.plan.budget import BudgetDocument, check_plan_file
@@ -34,7 +34,7 @@ class PlanResult(Viewed, PlanDocument):  # type: ignore[misc]
 @takes_options
 @checked
 def plan(
-    model: Model | str | Path,
+    model: Model | File,
     topology: "TopologyLike | None" = None,
     *,
     gpus: int | str | Sequence[int],
@@ -46,9 +46,9 @@ def plan(
     runs: int = 20,
     top: int = 10,
     jobs: int | None = None,
-    store: str | Path | None = None,
+    store: File | None = None,
     resume: bool = False,
-    lengths: str | Path | Sequence[int] | None = None,
+    lengths: File | Sequence[int] | None = None,
     packer: str = "first-fit",
     steps: int = 100,
     seed: int = 0,
@@ -85,12 +85,12 @@ def plan(
 
 @checked
 def assert_plan(
-    plan: str | Path,
+    plan: File,
     *,
     max_step: str | None = None,
     max_memory: str | None = None,
     max_bubble: str | None = None,
-    calibration: str | Path | None = None,
+    calibration: File | None = None,
 ) -> BudgetDocument:
     """Simulate a plan file, for a test: raises AssertionError with every number that is exceeded.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document, Names
+from stepsim.base.structs import Document, File, Names
 from stepsim.documents.table import Shown
 from stepsim.explore.noise.draws import NoiseDocument, NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
@@ -79,7 +79,7 @@ class Result(Viewed, SimulatedStep):
     @checked
     def plot(
         self,
-        path: str | Path | None = None,
+        path: File | None = None,
         *,
         messages: bool = False,
         style: FigureStyle | str = FigureStyle.SCREEN,
@@ -98,7 +98,7 @@ class Result(Viewed, SimulatedStep):
     @checked
     def plot_memory(
         self,
-        path: str | Path | None = None,
+        path: File | None = None,
         *,
         style: FigureStyle | str = FigureStyle.SCREEN,
     ) -> "Figure":
@@ -108,7 +108,7 @@ class Result(Viewed, SimulatedStep):
         return plot_memory(self, path, style=style)
 
     @checked
-    def write_report(self, path: str | Path) -> None:
+    def write_report(self, path: File) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.views.pages import step_page
 
@@ -117,7 +117,7 @@ class Result(Viewed, SimulatedStep):
     @checked
     def write_trace(
         self,
-        path: str | Path,
+        path: File,
         *,
         ranks: Sequence[int] | None = None,
         window: str | None = None,
@@ -136,7 +136,7 @@ class Result(Viewed, SimulatedStep):
         write_trace(trace_processes([TracedRun(self, ranks, shown)]), Path(path), command)
 
     @checked
-    def against(self, trace: Profile | str | Path) -> "AgainstResult":
+    def against(self, trace: Profile | File) -> "AgainstResult":
         """The step beside a recorded one: a profile, read already or by its path.
 
         Raises PlanError where the recording is of another job, TraceError where it cannot be read.
@@ -164,7 +164,7 @@ class AgainstResult(Drawn, StepAgainst):
     _draw = plot_against
 
     @checked
-    def write_report(self, path: str | Path) -> None:
+    def write_report(self, path: File) -> None:
         """Write both timelines and every row as one HTML page; raises OutputError."""
         from stepsim.views.pages import against_page
 
@@ -184,7 +184,7 @@ class Comparison(Viewed, ComparedSchedules):
     @checked
     def plot(
         self,
-        path: str | Path | None = None,
+        path: File | None = None,
         *,
         messages: bool = False,
         style: FigureStyle | str = FigureStyle.SCREEN,
@@ -197,7 +197,7 @@ class Comparison(Viewed, ComparedSchedules):
         return plot_timelines(runs, path, messages=messages, style=style)
 
     @checked
-    def write_report(self, path: str | Path) -> None:
+    def write_report(self, path: File) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.views.pages import comparison_page
 
@@ -215,7 +215,7 @@ class SensitivityResult(Drawn, Sensitivity):  # type: ignore[misc]
     _draw = plot_sensitivity
 
     @checked
-    def write_report(self, path: str | Path) -> None:
+    def write_report(self, path: File) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.views.pages import sensitivity_page
 

@@ -6,9 +6,9 @@ where steps go, which workers are slow, and what would help.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from stepsim.base.fields import checked
+from stepsim.base.structs import File
 from stepsim.documents.table import Shown
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
@@ -74,7 +74,7 @@ class ValidationResult(Drawn, Validation):  # type: ignore[misc]
 def calibrate(
     runs: Run | Iterable[Run],
     *,
-    nccl: CommTable | str | Path | Sequence[str | Path] | None = None,
+    nccl: CommTable | File | Sequence[File] | None = None,
     comm_source: str = "",
     node_size: int | None = None,
 ) -> Calibration:
@@ -93,7 +93,7 @@ def calibrate(
 def simulate_run(
     run: Run,
     *,
-    calibration: Calibration | str | Path | None = None,
+    calibration: Calibration | File | None = None,
     times: Durations | str | None = None,
     node_size: int | None = None,
 ) -> Result:
@@ -113,8 +113,8 @@ def simulate_run(
 def validate(
     runs: Run | Iterable[Run],
     *,
-    calibration: Calibration | str | Path | None = None,
-    nccl: CommTable | str | Path | Sequence[str | Path] | None = None,
+    calibration: Calibration | File | None = None,
+    nccl: CommTable | File | Sequence[File] | None = None,
     comm_source: str = "",
     leave_one_out: bool = False,
     times: Durations | str | None = None,
@@ -141,9 +141,9 @@ def validate(
 
 @checked
 def what_if(
-    run: RunSummary | str | Path,
+    run: RunSummary | File,
     *,
-    calibration: Calibration | str | Path | None = None,
+    calibration: Calibration | File | None = None,
     schedule: str | None = None,
     p2p: str | None = None,
     microbatches: int | None = None,
@@ -179,7 +179,7 @@ def what_if(
 
 def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:
     """One run as a list of it."""
-    return [runs] if isinstance(runs, RunSummary | LeafLog | str | Path) else runs
+    return [runs] if isinstance(runs, RunSummary | LeafLog | File) else runs
 
 
 # to_json gives bytes of documents and a text of results
@@ -194,7 +194,7 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
         return improvements_shown(self, self.profile)
 
     @checked
-    def write_report(self, path: str | Path) -> None:
+    def write_report(self, path: File) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.views.pages import improvements_page
 
@@ -210,7 +210,7 @@ class StragglersResult(Viewed, Stragglers, eq=False):
 
 
 @checked
-def stragglers(run: Profile | str | Path) -> StragglersResult:
+def stragglers(run: Profile | File) -> StragglersResult:
     """Every step of a profile replayed, and what its slow workers cost.
 
     Raises TraceError for profiles that cannot be read or replayed.
@@ -220,7 +220,7 @@ def stragglers(run: Profile | str | Path) -> StragglersResult:
 
 
 @checked
-def improve(run: Profile | str | Path, *, node_size: int | None = None) -> ImprovementsResult:
+def improve(run: Profile | File, *, node_size: int | None = None) -> ImprovementsResult:
     """Named changes of a profile, ranked by what they would gain.
 
     `node_size` is the ranks per node where the profile does not tell them. Raises TraceError for

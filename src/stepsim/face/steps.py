@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import member, within
 from stepsim.base.fields import checked
-from stepsim.base.structs import replace
+from stepsim.base.structs import File, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.core.events import OnProgress
 from stepsim.explore.noise.draws import NoiseModel, noise_model, simulate_noise
@@ -44,7 +44,7 @@ _DEFAULT_NOISE = NoiseModel(task=0.02)
 @takes_options
 @checked
 def simulate(
-    workload: Workload | Model | str | Path,
+    workload: Workload | Model | File,
     topology: "TopologyLike | None" = None,
     *,
     progress: OnProgress | None = None,
@@ -71,8 +71,8 @@ def simulate(
 @takes_options
 @checked
 def compare(
-    workload: Workload | Model | str | Path,
-    schedules: str | Path | Schedule | Sequence[str | Path | Schedule] | None = None,
+    workload: Workload | Model | File,
+    schedules: File | Schedule | Sequence[File | Schedule] | None = None,
     topology: "TopologyLike | None" = None,
     *,
     progress: OnProgress | None = None,
@@ -98,7 +98,7 @@ def compare(
 @takes_options
 @checked
 def sensitivity(
-    workload: Workload | Model | str | Path,
+    workload: Workload | Model | File,
     topology: "TopologyLike | None" = None,
     **options: Unpack[StepKeywords],
 ) -> SensitivityResult:
@@ -115,7 +115,7 @@ def sensitivity(
 @takes_options
 @checked
 def noise(
-    workload: Workload | Model | str | Path,
+    workload: Workload | Model | File,
     topology: "TopologyLike | None" = None,
     *,
     model: NoiseModel | Mapping[str, float] = _DEFAULT_NOISE,
@@ -153,7 +153,7 @@ def collective_time(
     included. `algorithm` may name levels, e.g. `hierarchical:ring,direct`. Raises PlanError for
     unknown kinds, algorithms or ranks.
     """
-    npus = min(max([0, *ranks]) + 1, MAX_NPUS) if isinstance(topology, str | Path) else None
+    npus = min(max([0, *ranks]) + 1, MAX_NPUS) if isinstance(topology, File) else None
     network = topology_of(topology, npus)
     known = member(CollectiveKind, kind, "kind")
     if isinstance(algorithm, str):
@@ -164,7 +164,7 @@ def collective_time(
 
 
 @checked
-def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
+def load_workload(path: File, *, strict: bool = False) -> Workload:
     """Read a workload file, e.g. a SimAI / AICB / ASTRA-sim text.
 
     Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise

@@ -11,7 +11,7 @@ from weakref import finalize
 from msgspec.structs import asdict
 
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document, Noun
+from stepsim.base.structs import Document, File, Noun
 from stepsim.documents.table import Shown
 from stepsim.explore.sweep import (
     Grid,
@@ -85,7 +85,7 @@ class SweepResult(Viewed, Noun, weakref=True):
     @checked
     def plot(
         self,
-        path: str | Path | None = None,
+        path: File | None = None,
         *,
         axes: Sequence[str] = (),
         kind: str = "time",
@@ -102,7 +102,7 @@ class SweepResult(Viewed, Noun, weakref=True):
             return plot_sweep(found, path, names=axes, kind=kind, style=style)
 
     @checked
-    def write_report(self, path: str | Path, *, axes: Sequence[str] = ()) -> None:
+    def write_report(self, path: File, *, axes: Sequence[str] = ()) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
         from stepsim.views.pages import sweep_page
 
@@ -113,11 +113,11 @@ class SweepResult(Viewed, Noun, weakref=True):
 @takes_options
 @checked
 def sweep(
-    workload: Workload | Model | str | Path,
+    workload: Workload | Model | File,
     topology: "TopologyLike | None" = None,
     *,
     axes: Mapping[str, object],
-    database: str | Path | None = None,
+    database: File | None = None,
     resume: bool = False,
     force: bool = False,
     breakdown: bool | None = None,
@@ -158,7 +158,7 @@ def _unnamed(at_end: ExitStack) -> Path:
 
 
 @checked
-def load_sweep(database: str | Path) -> SweepResult:
+def load_sweep(database: File) -> SweepResult:
     """What the database of a sweep holds, also of one that is running; raises SweepError."""
     with open_for_reading(Path(database)):
         return SweepResult(database=Path(database))

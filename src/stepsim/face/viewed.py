@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.fields import checked
-from stepsim.base.structs import Document, Names, Values
+from stepsim.base.structs import Document, File, Names, Values
 from stepsim.base.writing import write_whole
 from stepsim.documents.table import Shown
 from stepsim.show.figures.style import FigureStyle
@@ -68,7 +68,7 @@ class Viewed:
         plain: Values = msgspec.json.decode(self.to_json())
         return plain
 
-    def write_json(self, path: str | Path) -> None:
+    def write_json(self, path: File) -> None:
         """Write the whole result as JSON; raises OutputError when that cannot be."""
         write_whole(Path(path), self.to_json().encode())
 
@@ -87,7 +87,7 @@ class Viewed:
         return frame_of(self._table(table))
 
     @checked
-    def write_csv(self, path: str | Path, table: str | None = None) -> None:
+    def write_csv(self, path: File, table: str | None = None) -> None:
         """Write a table as `to_frame` gives it, as CSV; raises OutputError, StepsimError."""
         write_whole(Path(path), csv_text(self._table(table)).encode())
 
@@ -109,14 +109,14 @@ class Drawn(Viewed):
 
     __slots__ = ()
 
-    def _draw(self, path: str | Path | None, *, style: FigureStyle | str) -> "Figure":
+    def _draw(self, path: File | None, *, style: FigureStyle | str) -> "Figure":
         """Draw it; a class has the function that does in its place."""
         raise NotImplementedError
 
     @checked
     def plot(
         self,
-        path: str | Path | None = None,
+        path: File | None = None,
         *,
         style: FigureStyle | str = FigureStyle.SCREEN,
     ) -> "Figure":

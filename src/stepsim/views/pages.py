@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError, SweepError
 from stepsim.base.process import paused
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import File, Noun, replace
 from stepsim.base.writing import write_whole
 from stepsim.documents.table import Shown, Table
 from stepsim.explain.report import Report, ResultDocument
@@ -84,7 +84,7 @@ class Page(Noun):
         }
 
     @paused()
-    def write(self, path: str | Path, command: str = "") -> None:
+    def write(self, path: File, command: str = "") -> None:
         """Write it with the command that it is of; raises OutputError."""
         shown: Any = self.answer()
         lines = {"command": command, "python": ""}

@@ -12,6 +12,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import OutputError, member
+from stepsim.base.structs import File
 from stepsim.base.writing import check_figure_path, write_whole
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle
 from stepsim.show.palette import IDLE, IDLE_GROUND
@@ -40,7 +41,7 @@ def drawn(draw: FigureMaker) -> FigureMaker:
     @wraps(draw)
     def plot(
         shown: Any,
-        path: str | Path | None = None,
+        path: File | None = None,
         *,
         style: FigureStyle | str = FigureStyle.SCREEN,
         **more: Any,
