@@ -5,7 +5,7 @@ timelines (figures, traces, pages) stand last.
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from inspect import signature
@@ -42,7 +42,7 @@ from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
-    from stepsim.documents.table import Answer, Shown
+    from stepsim.documents.table import Answer, Sheet, Shown
     from stepsim.explain.report import Report
     from stepsim.explain.stragglers import Stragglers
     from stepsim.explore.sweep import Study
@@ -394,7 +394,7 @@ class StudyFiles:
     def show_study(
         self,
         document: "Document",
-        shown: "Iterable[Shown]",
+        shown: "Sheet",
         draw: Callable[..., object] | None = None,
         rows: "Columns | None" = None,
     ) -> None:
@@ -482,7 +482,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
             if name not in known:
                 raise PlanError(f"show is {name!r}: expected one of {', '.join(known)}")
 
-    def chosen(self, tables: "Callable[[], Mapping[str, Shown]]") -> "Iterator[Shown]":
+    def chosen(self, tables: "Callable[[], Mapping[str, Shown]]") -> "Sheet":
         """The tables asked for, below an empty line; those that are not known are said to be."""
         if not (self.full or self.show):
             return
@@ -499,7 +499,7 @@ class ViewOptions(LengthOptions, OneStepOptions, StudyFiles):
         self,
         answer: "Answer",
         document: Callable[[], bytes],
-        shown: "Iterable[Shown]",
+        shown: "Sheet",
         reports: "Iterable[Report]" = (),
         doubts: Callable[[], Iterable[str]] = tuple,
     ) -> None:

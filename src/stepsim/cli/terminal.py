@@ -17,7 +17,7 @@ from stepsim.cli.declared import Says, argument, flag
 
 if TYPE_CHECKING:
     from stepsim.base.structs import Document
-    from stepsim.documents.table import Answer, Shown
+    from stepsim.documents.table import Answer, Sheet
     from stepsim.explain.report import Report
     from stepsim.show.frames import Columns
     from stepsim.step.prepared import SimulatedStep
@@ -160,7 +160,7 @@ def log_shown() -> Iterator[None]:
 def show(
     json: str | None,
     document: Callable[[], bytes],
-    shown: "Iterable[Shown]",
+    shown: "Sheet",
     csv: Path | None = None,
     answer: "Answer | None" = None,
 ) -> None:
@@ -225,7 +225,7 @@ def write_rows(path: Path | None, document: "Document", rows: "Columns | None" =
         write_whole(path, csv_text(shown).encode())
 
 
-def show_tables(shown: "Iterable[Shown]", csv: Path | None = None) -> None:
+def show_tables(shown: "Sheet", csv: Path | None = None) -> None:
     """Print tables on stdout; names from files as they are, what is not printable escaped.
 
     The rows of the first are written as CSV where that is asked for.

@@ -180,7 +180,10 @@ Pairs = tuple[tuple[str, str], ...]
 """Names and values that stand below each other."""
 
 Shown = Table | Pairs | str
-"""What is shown of a result, one below the other: tables, names with values, texts."""
+"""What is shown at once: a table, names with values, a text."""
+
+Sheet = Iterable[Shown]
+"""What is shown of a result, one below the other."""
 
 
 def table_of(

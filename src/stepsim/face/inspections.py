@@ -1,6 +1,6 @@
 """What stepsim understands of a model, a workload, a machine or a recorded run, from Python."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from os.path import exists
 from pathlib import Path
@@ -11,7 +11,7 @@ import msgspec
 from stepsim.base.errors import TopologyError, errors_at
 from stepsim.base.fields import checked
 from stepsim.base.structs import File, Names, Noun
-from stepsim.documents.table import Shown, Table
+from stepsim.documents.table import Sheet, Shown, Table
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
@@ -53,7 +53,7 @@ class InspectionResult(Viewed, Noun):
         plain = {name: columns() for name, columns in self._tables().items()}
         return msgspec.json.encode(plain).decode()
 
-    def _shown(self) -> Iterable[Shown]:
+    def _shown(self) -> Sheet:
         return self.shown
 
     def _tables(self) -> Tables:
@@ -79,7 +79,7 @@ def inspect(
     file = subject if isinstance(subject, File) else ""
     path = Path(file) if file and exists(file) else None
     work = subject if isinstance(subject, Workload | Model) else file
-    shown: Iterable[Shown]
+    shown: Sheet
     warnings: Sequence[str] = ()
     if path and is_profile(path):
         profile = load_profile(path)

@@ -1,12 +1,12 @@
 """Results of the Python interface: the nouns of the program, and the ways to look at them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, File, Names
-from stepsim.documents.table import Shown
+from stepsim.documents.table import Sheet
 from stepsim.explore.noise.draws import NoiseDocument, NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face.described import opened
@@ -63,7 +63,7 @@ class Result(Viewed, SimulatedStep):
     def _document(self) -> Document:
         return stored(self)
 
-    def _shown(self) -> Iterable[Shown]:
+    def _shown(self) -> Sheet:
         return step_tables(self.report, len(self.ranks.actors)).values()
 
     def _said(self) -> Sequence[str]:
@@ -155,7 +155,7 @@ class AgainstResult(Drawn, StepAgainst):
     def _document(self) -> Document:
         return self.against
 
-    def _shown(self) -> Iterable[Shown]:
+    def _shown(self) -> Sheet:
         return against_shown(self.against)
 
     def _said(self) -> Sequence[str]:
@@ -178,7 +178,7 @@ class Comparison(Viewed, ComparedSchedules):
 
     _kind = ComparisonDocument
 
-    def _shown(self) -> Iterable[Shown]:
+    def _shown(self) -> Sheet:
         return comparison_shown(ComparisonDocument.of(self))
 
     @checked

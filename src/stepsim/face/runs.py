@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from stepsim.base.fields import checked
 from stepsim.base.structs import File
-from stepsim.documents.table import Shown
+from stepsim.documents.table import Sheet
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.described import opened
@@ -190,7 +190,7 @@ class ImprovementsResult(Viewed, Improvements, eq=False):  # type: ignore[misc]
 
     _kind = Improvements
 
-    def _shown(self) -> Iterable[Shown]:
+    def _shown(self) -> Sheet:
         return improvements_shown(self, self.profile)
 
     @checked

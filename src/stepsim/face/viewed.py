@@ -3,7 +3,7 @@
 Notebooks show a result as a piece of HTML.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -15,7 +15,7 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.fields import checked
 from stepsim.base.structs import Document, File, Names, Values
 from stepsim.base.writing import write_whole
-from stepsim.documents.table import Shown
+from stepsim.documents.table import Sheet
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
 from stepsim.show.terminal import shown_text
@@ -43,7 +43,7 @@ class Viewed:
         document: Document = taken_as(kind, self) if itself else kind.of(self)
         return document
 
-    def _shown(self) -> Iterable[Shown]:
+    def _shown(self) -> Sheet:
         """What the command line prints of it."""
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepsim.base.structs import Entry
 from stepsim.base.writing import csv_lines
-from stepsim.documents.table import Ordered, Shown, Table
+from stepsim.documents.table import Ordered, Sheet, Table
 
 Columns = Mapping[str, list[Any]]
 """Values of a table by the names of its columns, one per row each; None where there is none."""
@@ -66,7 +66,7 @@ def frame_of(columns: Columns) -> Any:
     return pandas.DataFrame(dict(columns))
 
 
-def first_table(shown: Iterable[Shown]) -> Columns:
+def first_table(shown: Sheet) -> Columns:
     """The first of some tables, all its rows, as numbers in ps and bytes; else the first pairs."""
     several = list(shown)
     for each in several:

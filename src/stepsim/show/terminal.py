@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from itertools import zip_longest
@@ -12,7 +12,7 @@ from typing import TextIO
 from unicodedata import combining, east_asian_width
 
 from stepsim.base.errors import printable
-from stepsim.documents.table import Answer, Cell, Pairs, Shown, Table
+from stepsim.documents.table import Answer, Cell, Pairs, Sheet, Shown, Table
 
 _BETWEEN = "  "
 _LEAST_FOLDED = 16
@@ -48,7 +48,7 @@ class Paper:
         self._stream.write(f"{shown}\n")
 
 
-def print_shown(console: Paper, shown: Iterable[Shown], before: Shown | None = None) -> None:
+def print_shown(console: Paper, shown: Sheet, before: Shown | None = None) -> None:
     """Print one below the other, tables with an empty line before and after them.
 
     `before` is what was printed before.
@@ -189,7 +189,7 @@ def _cells(text: str) -> int:
 _SHOWN_AFTER_S = 1.0
 
 
-def shown_text(shown: Iterable[Shown]) -> str:
+def shown_text(shown: Sheet) -> str:
     """What `print_shown` prints where nobody looks, as a text."""
     text = StringIO()
     print_shown(Paper(text), shown)

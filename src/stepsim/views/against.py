@@ -1,9 +1,7 @@
 """A predicted step beside a measured one: the answer, the parts, and every row."""
 
-from collections.abc import Iterator
-
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.documents.table import ERROR, Column, Shown, paths, table_of
+from stepsim.documents.table import ERROR, Column, Sheet, paths, table_of
 from stepsim.explain.against import Against
 
 _TIMES: dict[str, Column] = {
@@ -22,7 +20,7 @@ _OF_ANOTHER = 3.0
 _LARGE = 0.002
 
 
-def against_answer(against: Against) -> Iterator[Shown]:
+def against_answer(against: Against) -> Sheet:
     """Both steps, their parts, and the largest differences, at most about fifteen lines."""
     first, second = against.predicted_step_ps, against.measured_step_ps
     change = f"{second / first - 1:+.1%}" if first else "-"
@@ -44,7 +42,7 @@ def against_answer(against: Against) -> Iterator[Shown]:
     yield "\n".join(told) or "no row differs"
 
 
-def against_tables(against: Against) -> Iterator[Shown]:
+def against_tables(against: Against) -> Sheet:
     """Every row, by what it is and by its name, and the peaks of memory."""
     names = paths("part, row = name") | _TIMES | _RUN
     yield table_of("by what runs", against.summed("part", "name"), names)
@@ -59,7 +57,7 @@ def against_tables(against: Against) -> Iterator[Shown]:
         )
 
 
-def against_shown(against: Against) -> Iterator[Shown]:
+def against_shown(against: Against) -> Sheet:
     """The answer and every table."""
     yield from against_answer(against)
     yield from against_tables(against)

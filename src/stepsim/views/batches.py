@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepsim.base.units import format_time_ps, time_unit
-from stepsim.documents.table import ERROR, TIME, Shown, paths, table_of
+from stepsim.documents.table import ERROR, TIME, Sheet, paths, table_of
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.batches.sweeps import BatchSweepDocument
 from stepsim.show.figures.drawing import above, drawn
@@ -28,7 +28,7 @@ _PERCENTILES = {
 }
 
 
-def batches_shown(study: BatchStudy) -> Iterator[Shown]:
+def batches_shown(study: BatchStudy) -> Sheet:
     """What each packer makes of the same documents: the answer, then a row for each."""
     best, first = study.best, study.packed[0]
     ranked = sorted(study.packed, key=lambda steps: -steps.tokens_per_s)
@@ -79,7 +79,7 @@ def _without_room(study: BatchStudy) -> Iterator[str]:
             )
 
 
-def batch_sweep_shown(found: BatchSweepDocument) -> Iterator[Shown]:
+def batch_sweep_shown(found: BatchSweepDocument) -> Sheet:
     """The scenario with most tokens, and a row for each; why the first failure failed."""
     ran: list[Any] = [each for each in found.scenarios if not each.error]
     best = max(ran, key=lambda each: each.tokens_per_s)

@@ -14,7 +14,7 @@ from stepsim.documents.table import (
     TEXT,
     TIME,
     Cell,
-    Shown,
+    Sheet,
     Table,
     paths,
     table_of,
@@ -23,7 +23,7 @@ from stepsim.measured.calibration.calibration import Calibration, Fitted
 from stepsim.network.measured_times import CommTable, Outlier
 
 
-def calibration_shown(calibration: Calibration) -> Iterator[Shown]:
+def calibration_shown(calibration: Calibration) -> Sheet:
     """What was calibrated, and what could not be."""
     heads = {"number": TEXT, "value": COUNT, "residual": SHARE, "samples": COUNT}
     rows = (*_fitted(calibration), *_others(calibration))
@@ -62,7 +62,7 @@ def _others(calibration: Calibration) -> Iterator[tuple[Cell, ...]]:
         yield "collective tables", len(calibration.collective), "", ""
 
 
-def learned_shown(calibration: Calibration) -> Iterator[Shown]:
+def learned_shown(calibration: Calibration) -> Sheet:
     """What traces tell beside: classes of kernels, steps it was held against, collectives.
 
     Steps are predicted from traces of other jobs. Each measured curve has a row for its largest
@@ -88,9 +88,7 @@ _RECORDED = {
 }
 
 
-def measurements_shown(
-    table: CommTable, outliers: Sequence[Outlier], *, every_size: bool
-) -> Iterator[Shown]:
+def measurements_shown(table: CommTable, outliers: Sequence[Outlier], *, every_size: bool) -> Sheet:
     """Times and bandwidths of measured collectives, a row per size or power of two; outliers."""
     for curve in table.curves:
         speed = curve.size_bytes / curve.time_ps * PS_PER_S

@@ -1,8 +1,8 @@
 """What stepsim knows by name, as tables and as a list of names."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from stepsim.documents.table import SHARE, TEXT, Cell, Column, Shown, paths, table_of
+from stepsim.documents.table import SHARE, TEXT, Cell, Column, Sheet, paths, table_of
 from stepsim.files.catalog import (
     CatalogDocument,
     CatalogModel,
@@ -47,12 +47,12 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
 }
 
 
-def names_shown(names: Mapping[str, Sequence[str]]) -> Iterator[Shown]:
+def names_shown(names: Mapping[str, Sequence[str]]) -> Sheet:
     """How many names there are of each kind, and which."""
     for kind, known in names.items():
         yield f"{len(known)} {kind}: {', '.join(known)}"
 
 
-def catalog_shown(catalog: CatalogDocument, kind: str) -> Iterator[Shown]:
+def catalog_shown(catalog: CatalogDocument, kind: str) -> Sheet:
     """The table of a kind, such as `models`."""
     yield table_of("", getattr(catalog, kind), _COLUMNS[kind])

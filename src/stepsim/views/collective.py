@@ -1,14 +1,14 @@
 """One collective by itself: times and bandwidths by size and algorithm, as tables and drawn."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from stepsim.base.structs import Values, unbounded
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.documents.table import Column, Shown, Table, paths, table_of
+from stepsim.documents.table import Column, Sheet, Table, paths, table_of
 from stepsim.network.collectives import Algorithm
 from stepsim.network.one_collective import AlgorithmEntry, CollectiveDocument, ProbeRow
 from stepsim.show.figures.drawing import above, drawn, legend
@@ -34,7 +34,7 @@ _LINKS = paths(
 )
 
 
-def collective_shown(priced: CollectiveDocument) -> Iterator[Shown]:
+def collective_shown(priced: CollectiveDocument) -> Sheet:
     """A collective by size and algorithm; the links that the largest size uses."""
     ranks = f"{priced.kind} over {len(priced.ranks)} ranks"
     yield ("topology", priced.topology), ("collective", ranks)

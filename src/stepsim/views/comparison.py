@@ -16,6 +16,7 @@ from stepsim.documents.table import (
     TEXT,
     Answer,
     Column,
+    Sheet,
     Shown,
     Table,
     paths,
@@ -92,7 +93,7 @@ def _by_worth(run: CandidateDocument) -> tuple[bool, int]:
     return not run_fits(run), run.step_time_ps
 
 
-def comparison_shown(found: ComparisonDocument) -> Iterator[Shown]:
+def comparison_shown(found: ComparisonDocument) -> Sheet:
     """A row per schedule, the best that fits first, and why others cannot run."""
     yield schedules_table(found.runs)
     yield from (f"{each.name} cannot run: {each.refusal}" for each in found.refused)
@@ -146,7 +147,7 @@ _MEMORY = {
 _MOST_STAGES = 3
 
 
-def diffs_shown(found: FileDiffs) -> Iterator[Shown]:
+def diffs_shown(found: FileDiffs) -> Sheet:
     """A difference; of several first a row for each, and then each with its schedule."""
     if len(found.diffs) > 1:
         caption = "schedules: step times, and the part that changed most"
@@ -162,7 +163,7 @@ def diffs_shown(found: FileDiffs) -> Iterator[Shown]:
         yield from diff_shown(diff, diff.name if len(found.diffs) > 1 else "")
 
 
-def diff_shown(diff: ResultDiff, name: str = "") -> Iterator[Shown]:
+def diff_shown(diff: ResultDiff, name: str = "") -> Sheet:
     """Step times and what explains their difference, settings, components, stages, links.
 
     `name` says what is compared where several differences stand below each other.

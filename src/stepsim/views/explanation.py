@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stepsim.documents.table import Shown, paths, table_of
+from stepsim.documents.table import Sheet, paths, table_of
 from stepsim.runs.explained import LogExplanation, LogVerdict
 from stepsim.runs.suspects import LogEvidence, LogSuspect
 from stepsim.views.measured import left_out_words
@@ -20,7 +20,7 @@ _NEAR = 0.15
 _SUSPECTS = paths("suspect = name, step_s, worth:+.2%, explains, if = what")
 
 
-def explanation_shown(found: LogExplanation) -> Iterator[Shown]:
+def explanation_shown(found: LogExplanation) -> Sheet:
     """The answer, what counts of the log, and the suspects, the likeliest first."""
     rates = f"{found.tokens_per_s:,.0f} tokens/s per GPU   MFU {found.mfu:.1%}"
     measured = f"{seconds_words(found.measured_s)} per step measured   {rates}"

@@ -1,10 +1,10 @@
 """What a page shows of a step: numbers that can be compared, memory, tables; all plain data."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.documents.table import TEXT, Cell, Column, Ordered, Shown, Table, share_of
+from stepsim.documents.table import TEXT, Cell, Column, Ordered, Sheet, Table, share_of
 from stepsim.explain.report import Report
 from stepsim.views.answer import job_words
 from stepsim.views.step import step_tables
@@ -108,7 +108,7 @@ def _document_memory(found: Report) -> Plain | None:
     return memory_shown(fullest.stage, fullest.memory.parts, found.throughput.capacity_bytes)
 
 
-def plain_tables(shown: Iterable[Shown]) -> list[Plain]:
+def plain_tables(shown: Sheet) -> list[Plain]:
     """Tables that have rows, and behind them names with values as one of settings, as texts."""
     settings = Table(columns={"setting": TEXT, "value": TEXT}, rows=(), caption="settings")
     tables = (

@@ -21,7 +21,7 @@ from stepsim.documents.table import (
     TEXT,
     TIME,
     Column,
-    Shown,
+    Sheet,
     Table,
     paths,
     table_of,
@@ -43,7 +43,7 @@ _LINKS = paths(
 )
 
 
-def workload_shown(seen: Inspection, device: str) -> Iterator[Shown]:
+def workload_shown(seen: Inspection, device: str) -> Sheet:
     """What the file says of itself, the job, and what stage 0 computes and communicates.
 
     `device` is the accelerator of the ranks, empty where it is not known.
@@ -85,7 +85,7 @@ def _microbatch_words(seen: Inspection) -> str:
     )
 
 
-def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
+def topology_shown(seen: TopologyNumbers, library: Library) -> Sheet:
     """What a topology is made of, its protocols last."""
     grows = ", as many as a job needs" if seen.grows else ""
     diameter = f"{seen.diameter_hops} links, {format_time_ps(seen.diameter_ps)}"
@@ -142,7 +142,7 @@ _ACCURACY = paths(
 )
 
 
-def constants_shown(noun: Device | Framework) -> Iterator[Shown]:
+def constants_shown(noun: Device | Framework) -> Sheet:
     """Every number of a device or a framework by its key in a file, and what each rests on.
 
     Of a framework also how far off predictions with it were.
@@ -185,7 +185,7 @@ def _constants(noun: Struct, sources: Mapping[str, str], before: str) -> Iterato
                 yield " ".join(words), text, meant or "", source_of(source)
 
 
-def library_shown(library: Library) -> Iterator[Shown]:
+def library_shown(library: Library) -> Sheet:
     """A table of protocols and one of accuracies; a sentence where nothing was measured."""
     if library.protocols:
         yield _protocols(library)

@@ -1,6 +1,6 @@
 """Measured runs and logs: what they say, how far replays are off, what if they ran otherwise."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from stepsim.base.structs import Numbers, replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
@@ -12,7 +12,7 @@ from stepsim.documents.table import (
     TEXT,
     TIME,
     Answer,
-    Shown,
+    Sheet,
     Table,
     paths,
     table_of,
@@ -30,7 +30,7 @@ from stepsim.views.words import seconds_words
 _MOST_RANKS = 32
 
 
-def measured_shown(run: RunSummary | LeafLog) -> Iterator[Shown]:
+def measured_shown(run: RunSummary | LeafLog) -> Sheet:
     """What a measured run says; a log of leaf modules also how much of its step these explain."""
     if isinstance(run, RunSummary):
         yield from _traced_run(run)
@@ -45,7 +45,7 @@ def measured_shown(run: RunSummary | LeafLog) -> Iterator[Shown]:
     yield table_of("leaf modules of every stage", run.stages, _LEAVES)
 
 
-def _traced_run(summary: RunSummary) -> Iterator[Shown]:
+def _traced_run(summary: RunSummary) -> Sheet:
     """What traces say."""
     degrees, clocks = summary.degrees, summary.clocks
     named = {
@@ -93,7 +93,7 @@ _PRINTED = {
 }
 
 
-def step_log_shown(log: StepLog) -> Iterator[Shown]:
+def step_log_shown(log: StepLog) -> Sheet:
     """What the step lines of a log say."""
     values = log.values
     kept = log.kept
@@ -206,7 +206,7 @@ def replay_table(run: RunSummary | LeafLog, report: Report) -> Table:
 _REPLAYED = paths("replay = name, simulated_ps, measured_ps, error = known_error:+.2%")
 
 
-def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
+def what_if_shown(result: WhatIf, measured_ps: int) -> Sheet:
     """A run measured, replayed and changed."""
     messages = {"its messages": result.messages.report} if result.messages else {}
     runs = {"replayed": result.base.report, **messages, "changed": result.changed.report}

@@ -1,6 +1,6 @@
 """Reports: what is shown of a result, as the explorer's page with its answers inside."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ from stepsim.base.errors import PlanError, SweepError
 from stepsim.base.process import paused
 from stepsim.base.structs import File, Noun, replace
 from stepsim.base.writing import write_whole
-from stepsim.documents.table import Shown, Table
+from stepsim.documents.table import Sheet, Shown, Table
 from stepsim.explain.report import Report, ResultDocument
 from stepsim.explain.stragglers import Stragglers
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
@@ -56,7 +56,7 @@ class Page(Noun):
     """
 
     title: str
-    shown: Iterable[Shown]
+    shown: Sheet
     runs: Sequence[Plain] = ()
     figures: Sequence["Figure"] = ()
     warnings: Sequence[str] = ()
@@ -123,7 +123,7 @@ def step_page(
     step: SimulatedStep,
     job: StepInputs | None,
     measured: Profile | None = None,
-    tables: Iterable[Shown] = (),
+    tables: Sheet = (),
 ) -> Page:
     """A step; `measured` is the run that it is the replay of. A replay is of no `job`."""
     runs = [simulated_run(step, "Simulated" if measured else "")]

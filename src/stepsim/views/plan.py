@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word, time_unit
-from stepsim.documents.table import AS_IS, TEXT, Column, Shown, Table, paths, table_of
+from stepsim.documents.table import AS_IS, TEXT, Column, Sheet, Table, paths, table_of
 from stepsim.explore.plan.asked import PlanDocument, PlanEntry
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.files.models.launch import LaunchForm
@@ -30,7 +30,7 @@ _DRAWN = paths("drawn = drawn.mean_ps, drawn.p90_ps, drawn.waiting")
 _HEADS = {**SHORT_NAMES, "npus": "gpus", "order": "schedule"}
 
 
-def plans_shown(found: PlanDocument, *, full: bool = False) -> Iterator[Shown]:
+def plans_shown(found: PlanDocument, *, full: bool = False) -> Sheet:
     """The best plan, those behind it, what was searched, and how to run the first.
 
     With `full` also the model in the words of what it is launched with.
@@ -151,7 +151,7 @@ def _value_of(entry: PlanEntry, name: str) -> str | int:
     return ("off", "on")[value] if isinstance(value, bool) else value
 
 
-def budget_shown(found: "BudgetDocument") -> Iterator[Shown]:
+def budget_shown(found: "BudgetDocument") -> Sheet:
     """A plan against its budget, a row per number."""
     yield table_of(
         found.plan,

@@ -1,6 +1,5 @@
 """Profiles: what they hold, where their steps go, which workers are slow, what would help."""
 
-from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
@@ -12,6 +11,7 @@ from stepsim.documents.table import (
     TEXT,
     Answer,
     Pairs,
+    Sheet,
     Shown,
     Table,
     paths,
@@ -35,7 +35,7 @@ _MANY = 2
 _EQUAL = 0.01
 
 
-def profile_shown(found: Stragglers) -> Iterator[Shown]:
+def profile_shown(found: Stragglers) -> Sheet:
     """What a profile holds, where its steps go, and what its slow workers cost."""
     waits = pipeline_waits(found.profile, posted=True)
     mean = _mean(found.profile.step_times_ps())
@@ -54,7 +54,7 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
     yield _path_table(critical_parts(waits))
 
 
-def profile_replay_shown(found: Stragglers) -> Iterator[Shown]:
+def profile_replay_shown(found: Stragglers) -> Sheet:
     """Every step of a profile, measured and replayed."""
     yield from profile_tables(found).values()
 
@@ -123,9 +123,7 @@ def improvements_answer(found: Improvements, profile: Profile) -> tuple[str, str
     return f"{best.name} saves {best.gain:.1%} of the step: {best.what}", step
 
 
-def improvements_shown(
-    found: Improvements, profile: Profile, *, full: bool = True
-) -> Iterator[Shown]:
+def improvements_shown(found: Improvements, profile: Profile, *, full: bool = True) -> Sheet:
     """Changes of a profile, the one that gains most first.
 
     With `full` what was recorded, and why changes cannot be judged; else only which these are.

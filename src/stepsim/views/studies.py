@@ -15,7 +15,7 @@ from stepsim.documents.table import (
     TIME,
     Column,
     Ordered,
-    Shown,
+    Sheet,
     Table,
     as_number,
     paths,
@@ -40,7 +40,7 @@ _Sampled = BatchSweepDocument | NoiseSweepDocument
 _WORTH = as_number(".3%")
 
 
-def sensitivity_shown(found: Sensitivity) -> Iterator[Shown]:
+def sensitivity_shown(found: Sensitivity) -> Sheet:
     """What one per cent of each parameter is worth, and where the critical path changes."""
     best, worth = max(found.slopes, key=lambda slope: slope.gain, default=None), ""
     if best and best.gain > 0:
@@ -90,7 +90,7 @@ def path_changes(found: Sensitivity) -> Iterator[str]:
             )
 
 
-def noise_shown(found: NoiseResult) -> Iterator[Shown]:
+def noise_shown(found: NoiseResult) -> Sheet:
     """The distribution of step times beside the planned one."""
     planned = found.planned_ps
     mean, late = found.mean_ps, found.percentile_ps(95)
@@ -111,7 +111,7 @@ def noise_shown(found: NoiseResult) -> Iterator[Shown]:
     )
 
 
-def noise_sweep_shown(found: NoiseSweepDocument) -> Iterator[Shown]:
+def noise_sweep_shown(found: NoiseSweepDocument) -> Sheet:
     """A row per scenario: step time without noise, and percentiles with it."""
     columns = paths("without noise = planned_ps, p5_ps, p50_ps, p95_ps")
     yield sampled_table(found, f"{found.samples} samples each, seed {found.seed}", columns)
@@ -146,7 +146,7 @@ _FITS = TEXT.of(lambda each: "if it fitted" if each.fits == 0 else "")
 _EXTREMES = 3
 
 
-def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
+def sweep_shown(table: SweepTable, *, kept: bool = True) -> Sheet:
     """The fastest and slowest scenarios, each axis by its values, why the first failure failed.
 
     The database is named where it is `kept`.

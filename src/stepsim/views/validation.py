@@ -1,11 +1,11 @@
 """How far simulations are from measurements, number by number, by kind of number, and drawn."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
 from stepsim.base.units import PS_PER_S
-from stepsim.documents.table import TEXT, Shown, as_number, paths, table_of
+from stepsim.documents.table import TEXT, Sheet, as_number, paths, table_of
 from stepsim.runs.published import PublishedRun, PublishedValidation
 from stepsim.runs.validate import RunEntry, TimeEntry, Validation
 from stepsim.show.figures.drawing import drawn, legend
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def validation_shown(found: Validation) -> Iterator[Shown]:
+def validation_shown(found: Validation) -> Sheet:
     """How far off steps are, errors of every run and row, mean and largest of each kind.
 
     A replay has the run's own durations: it differs, and a prediction is off.
@@ -73,7 +73,7 @@ _ROWS = paths(
 )
 
 
-def published_shown(found: PublishedValidation) -> Iterator[Shown]:
+def published_shown(found: PublishedValidation) -> Sheet:
     """How far off all are, most of the runs, then errors of each source."""
     whole = [each for each in found.sources if each.source.startswith("all ")]
     off = (f"{each.source}: {each.mean:.1%} off, {each.count} runs" for each in whole)
@@ -105,9 +105,7 @@ _RATES = paths(
 )
 
 
-def model_calibration_shown(
-    found: ModelCalibration, rows: Sequence[PublishedRun]
-) -> Iterator[Shown]:
+def model_calibration_shown(found: ModelCalibration, rows: Sequence[PublishedRun]) -> Sheet:
     """Residual of every step, then factors and rates."""
     if rows:
         yield table_of("steps", rows, _RESIDUALS, most=_MOST_ROWS, both_ends=True)
