@@ -40,7 +40,7 @@ from stepsim.show.palette import (
 from stepsim.views.sweep import plot_sweep
 from stepsim.views.sweep.breakdowns import STACKING, breakdown_figure
 from stepsim.views.sweep.lines import bubble_closed_form, line_figure
-from stepsim.views.sweep.view import choose_view
+from stepsim.views.sweep.view import FigureKind, choose_view
 from stepsim.views.timelines import drawn_step
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -167,9 +167,9 @@ def test_bytes_depend_on_the_result_alone(table: SweepTable, tmp_path: Path) -> 
 
 
 def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"], stacks=True)
+    view = choose_view(table, ["microbatches", "schedule"], FigureKind.BREAKDOWN)
     with styled(FigureStyle.PAGE):
-        figure = breakdown_figure(table, view, FigureStyle.PAGE)
+        figure = breakdown_figure(view, FigureStyle.PAGE)
     (steps,) = table.fastest(view.shown, ["step_time_ps"]) / 1e12
     parts = table.fastest(view.shown, table.part_columns) / 1e12
     scale = 1e-3 if steps[~np.isnan(steps)].max() < 1 else 1.0
@@ -188,10 +188,10 @@ def test_stacks_add_up_to_the_step_and_are_the_parts(table: SweepTable) -> None:
 
 
 def test_lines_are_the_simulated_bubbles_and_thin_ones_closed_forms(table: SweepTable) -> None:
-    view = choose_view(table, ["microbatches", "schedule"])
+    view = choose_view(table, ["microbatches", "schedule"], FigureKind.BUBBLE)
     style = FigureStyle.SCREEN
     with styled(style):
-        (axes,) = line_figure(table, view, style, bubble=True).axes
+        (axes,) = line_figure(view, style).axes
     thick = [line for line in axes.lines if line.get_linewidth() == style.line_pt]
     thin = [line for line in axes.lines if line.get_linewidth() < style.line_pt]
     (found,) = table.fastest(view.shown, ["bubble_fraction"])

@@ -25,16 +25,13 @@ def plot_sweep(
     Over the axes that are not drawn the fastest scenario is shown. Raises OutputError when there is
     nothing to draw, SweepError for kinds and axes that cannot be drawn.
     """
-    chosen = figure_kind(kind)
-    stacks = chosen is FigureKind.BREAKDOWN
-    view = choose_view(table, names, stacks=stacks)
+    view = choose_view(table, names, figure_kind(kind))
+    stacks = view.kind is FigureKind.BREAKDOWN
     if stacks and not table.part_columns:
         raise SweepError(
             f"a {kind} figure needs the parts of each step: sweep with --breakdown to keep them"
         )
     if not table.extremes(1):
         raise OutputError("nothing to draw: no scenario has a result")
-    if stacks:
-        return breakdown_figure(table, view, style)
-    draw = map_figure if view.y else line_figure
-    return draw(table, view, style, bubble=chosen is FigureKind.BUBBLE)
+    draw = breakdown_figure if stacks else map_figure if view.y else line_figure
+    return draw(view, style)

@@ -10,12 +10,12 @@ from stepsim.base.axes import Part, PartKind, parts_of
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Values
 from stepsim.base.units import time_unit
-from stepsim.files.sweep_table import PART_COLUMNS, SweepTable
+from stepsim.files.sweep_table import PART_COLUMNS
 from stepsim.show.figures.drawing import IDLE_LOOK, above, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import IDLE_GROUND, PART_TINTS
 from stepsim.views.sweep.scales import name_ticks, plots_by, scale_of
-from stepsim.views.sweep.view import View, title
+from stepsim.views.sweep.view import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ STACKING: Mapping[str, tuple[Part, ...]] = {
 _MOST_STACKS = 48
 
 
-def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figure":
+def breakdown_figure(view: View, style: FigureStyle) -> "Figure":
     """A plot per value of `view.by`; the heights of a stack add up to the mean step of its ranks.
 
     Raises SweepError for more values along the axis than stacks can be told apart.
@@ -41,7 +41,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
             f"axis {view.x.name} has {len(view.x.texts)} values: expected at most {_MOST_STACKS} "
             "stacks"
         )
-    parts = table.fastest(view.shown, PART_COLUMNS)
+    parts = view.table.fastest(view.shown, PART_COLUMNS)
     parts = parts[..., None] if view.by is None else parts
     scale, unit = time_unit(int(np.nanmax(parts.sum(axis=0))))
     count, most = parts.shape[2], 2 if style.narrow else 6
@@ -51,7 +51,7 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
     plots = plots_by(figure, view.by, most, (x.label, f"step time ({unit})"), sharey=True)
     for i, axes in enumerate(plots):
         _draw_stacks(axes, view, x.order, parts[..., i] / scale, style, share)
-    above(figure, style, *title(table, view))
+    above(figure, style, *view.title())
     used = np.nansum(parts, axis=(1, 2)) > 0
     stacks = [label for label, several in STACKING.items() if used[[*several]].any()]
     legend(figure, style, [Patch(**_look(label)) for label in reversed(stacks)])

@@ -19,7 +19,7 @@ from stepsim.show.figures.drawing import head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colours, series_marker
 from stepsim.views.sweep.scales import name_ticks, scale_of, value_axis
-from stepsim.views.sweep.view import View, measured, title
+from stepsim.views.sweep.view import FigureKind, View
 from stepsim.views.words import axis_words
 
 if TYPE_CHECKING:
@@ -31,14 +31,12 @@ _MOST_MARKED = 33
 _HIDDEN = 0.005  # of the height of a plot: what a line may be off and still be covered
 
 
-def line_figure(
-    table: SweepTable, view: View, style: FigureStyle, *, bubble: bool = False
-) -> "Figure":
+def line_figure(view: View, style: FigureStyle) -> "Figure":
     """A line per value of `view.by`; bubbles with their closed forms where there is one."""
     figure = style.figure(2.9 if style.narrow else 3.2)
     axes = figure.subplots()
-    head(axes, style, *title(table, view))
-    found, label = measured(table, view, bubble=bubble)
+    head(axes, style, *view.title())
+    found, label = view.measured()
     x = scale_of(view.x)
     lines = found[x.order].reshape(len(found), -1).T
     names = view.by.texts if view.by else ("simulated",)
@@ -53,8 +51,8 @@ def line_figure(
             label=_label(names, lines, i),
         )
     handles = [*axes.lines]
-    if bubble:
-        handles += _draw_closed_forms(axes, table, view, colours, style)
+    if view.kind is FigureKind.BUBBLE:
+        handles += _draw_closed_forms(axes, view, colours, style)
         axes.set_ylim(bottom=0)
     if view.x.numeric:
         value_axis(axes, "x", x, style)
@@ -81,7 +79,7 @@ def _label(names: Names, lines: Floats, number: int) -> str:
 
 
 def _draw_closed_forms(
-    axes: "Axes", table: SweepTable, view: View, colours: Sequence[str], style: FigureStyle
+    axes: "Axes", view: View, colours: Sequence[str], style: FigureStyle
 ) -> "list[Line2D]":
     """Thin lines in the colours of the simulated ones, and one entry of the legend for all."""
     from matplotlib.lines import Line2D
@@ -93,7 +91,7 @@ def _draw_closed_forms(
     thin, found = 0.5 * style.line_pt, False
     for i, colour in enumerate(colours):
         own = {view.by.name: view.by.texts[i]} if view.by else {}
-        schedule, stages = (own.get(key, _fixed(table, key)) for key in ("schedule", "pp"))
+        schedule, stages = (own.get(key, _fixed(view.table, key)) for key in ("schedule", "pp"))
         if schedule is None or stages is None:
             continue
         form = bubble_closed_form(str(schedule), int(str(stages)), places)

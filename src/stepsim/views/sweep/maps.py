@@ -6,12 +6,11 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Numbers
-from stepsim.files.sweep_table import SweepTable
 from stepsim.show.figures.drawing import above
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import BACKGROUND, ink_on
 from stepsim.views.sweep.scales import Scale, plots_by, scale_of, value_axis
-from stepsim.views.sweep.view import View, measured, title
+from stepsim.views.sweep.view import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,14 +22,12 @@ _LEAST_NUMBER_EM = 0.62
 _MOST_WRITTEN = 150  # cells with their number in them
 
 
-def map_figure(
-    table: SweepTable, view: View, style: FigureStyle, *, bubble: bool = False
-) -> "Figure":
+def map_figure(view: View, style: FigureStyle) -> "Figure":
     """A map per value of `view.by`, all with one colour scale; the least value is marked."""
     from matplotlib.colors import Normalize
 
     assert view.y
-    found, label = measured(table, view, bubble=bubble)
+    found, label = view.measured()
     x, y = scale_of(view.x), scale_of(view.y)
     maps = found[x.order][:, y.order].reshape(len(x.places), len(y.places), -1)
     scale = Normalize(float(np.nanmin(maps)), float(np.nanmax(maps)))
@@ -43,7 +40,7 @@ def map_figure(
     for i, axes in enumerate(plots):
         mesh = _draw_map(figure, axes, x, y, maps[..., i], style, scale)
     figure.colorbar(mesh, ax=figure.axes, label=label, aspect=30, pad=0.01)
-    above(figure, style, *title(table, view))
+    above(figure, style, *view.title())
     return figure
 
 

@@ -21,19 +21,6 @@ _OPTION, _LONGEST_TEXT = "option ", 24
 _HASH = re.compile(" [0-9a-f]{16}$")
 
 
-class View(Noun):
-    """Axes of a figure: along it, up it (a map), and one line or panel per value of `by`."""
-
-    x: Axis
-    y: Axis | None = None
-    by: Axis | None = None
-
-    @property
-    def shown(self) -> list[Axis]:
-        """Its axes, x first."""
-        return [axis for axis in (self.x, self.y, self.by) if axis]
-
-
 class FigureKind(StrEnum):
     """What a figure shows over the axes of a sweep: a time, the bubble, or stacks of parts."""
 
@@ -47,7 +34,53 @@ def figure_kind(name: str) -> FigureKind:
     return member(FigureKind, name, "kind of figure", SweepError)
 
 
-def choose_view(table: SweepTable, names: Sequence[str] = (), *, stacks: bool = False) -> View:
+class View(Noun):
+    """What is drawn of a sweep: along an axis, up one (a map), lines or panels by value of `by`."""
+
+    table: SweepTable
+    kind: FigureKind
+    x: Axis
+    y: Axis | None
+    by: Axis | None
+
+    @property
+    def shown(self) -> list[Axis]:
+        """Its axes, x first."""
+        return [axis for axis in (self.x, self.y, self.by) if axis]
+
+    def measured(self) -> tuple[Floats, str]:
+        """Step times or bubble fractions of the fastest scenarios, in the unit that a label names.
+
+        They have an axis for each that is shown, and NaN where there is no result.
+        """
+        if self.kind is FigureKind.BUBBLE:
+            (fractions,) = self.table.fastest(self.shown, ["bubble_fraction"])
+            return 100 * fractions, "bubble (% of the pipeline)"
+        (times,) = self.table.fastest(self.shown, ["step_time_ps"])
+        unit_ps, name = time_unit(int(np.nanmax(times)))
+        return times / unit_ps, f"step time ({name})"
+
+    def title(self) -> list[str]:
+        """Lines that say what is drawn, and over which axes the fastest was taken."""
+        table, shown = self.table, {axis.name for axis in self.shown}
+        progress = table.progress
+        facts = [f"{progress.done:,} scenarios"]
+        if progress.done < progress.size:
+            facts = [f"{progress.done:,} of {progress.size:,} scenarios"]
+        if progress.failed:
+            facts.append(f"{progress.failed:,} failed")
+        over = [axis_words(a.name) for a in table.axes if a.name not in shown and len(a.texts) > 1]
+        if over:
+            facts.append(f"fastest over {', '.join(over)}")
+        given = [
+            f"{axis_words(name.removeprefix(_OPTION))} {_HASH.sub('', text)}"
+            for name, text in table.identity.items()
+            if name.startswith(_OPTION) and len(text) <= _LONGEST_TEXT
+        ]
+        return [", ".join([" on ".join(table.source), *given]), "; ".join(facts)]
+
+
+def choose_view(table: SweepTable, names: Sequence[str], kind: FigureKind) -> View:
     """The axes asked for, else the first two with numbers as a map, or one as lines.
 
     Two names with numbers make a map, other pairs lines, three names maps in panels; stacks are
@@ -56,6 +89,7 @@ def choose_view(table: SweepTable, names: Sequence[str] = (), *, stacks: bool = 
     """
     if len(set(names)) < len(names) or len(names) > 3:
         raise SweepError(f"figure axes are {','.join(names)}: expected one to three different axes")
+    stacks = kind is FigureKind.BREAKDOWN
     chosen = [table.axis(name) for name in names] or _default(table, stacks=stacks)
     mapped = not stacks and len(chosen) > 1 and all(axis.numeric for axis in chosen[:2])
     shown = ",".join(axis.name for axis in chosen)
@@ -70,7 +104,7 @@ def choose_view(table: SweepTable, names: Sequence[str] = (), *, stacks: bool = 
         raise SweepError(
             f"axis {by.name} has {len(by.texts)} values: expected at most {most} {what}"
         )
-    return View(x=x, y=y, by=by)
+    return View(table=table, kind=kind, x=x, y=y, by=by)
 
 
 def _default(table: SweepTable, *, stacks: bool) -> list[Axis]:
@@ -82,35 +116,3 @@ def _default(table: SweepTable, *, stacks: bool) -> list[Axis]:
     few = [axis for axis in groups if len(axis.texts) <= (_MOST_PANELS if panels else _MOST_LINES)]
     chosen = numbers or groups[:1]
     return chosen + [axis for axis in few if axis not in chosen][:1]
-
-
-def measured(table: SweepTable, view: View, *, bubble: bool) -> tuple[Floats, str]:
-    """Step times or bubble fractions of the fastest scenarios, in the unit that a label names.
-
-    They have an axis for each that the view shows, and NaN where there is no result.
-    """
-    if bubble:
-        (fractions,) = table.fastest(view.shown, ["bubble_fraction"])
-        return 100 * fractions, "bubble (% of the pipeline)"
-    (times,) = table.fastest(view.shown, ["step_time_ps"])
-    unit_ps, name = time_unit(int(np.nanmax(times)))
-    return times / unit_ps, f"step time ({name})"
-
-
-def title(table: SweepTable, view: View) -> list[str]:
-    """Lines that say what is drawn, and over which axes the fastest was taken."""
-    progress, shown = table.progress, {axis.name for axis in view.shown}
-    facts = [f"{progress.done:,} scenarios"]
-    if progress.done < progress.size:
-        facts = [f"{progress.done:,} of {progress.size:,} scenarios"]
-    if progress.failed:
-        facts.append(f"{progress.failed:,} failed")
-    over = [axis_words(a.name) for a in table.axes if a.name not in shown and len(a.texts) > 1]
-    if over:
-        facts.append(f"fastest over {', '.join(over)}")
-    given = [
-        f"{axis_words(name.removeprefix(_OPTION))} {_HASH.sub('', text)}"
-        for name, text in table.identity.items()
-        if name.startswith(_OPTION) and len(text) <= _LONGEST_TEXT
-    ]
-    return [", ".join([" on ".join(table.source), *given]), "; ".join(facts)]
