@@ -112,10 +112,9 @@ def _other_plans(job: StepInputs) -> Iterator[tuple[str, _Texts]]:
     except PlanError:
         return
     cells = [
-        (cell["step_ps"], tp, pp)
-        for pp, row in zip(plans["pp"], plans["cells"], strict=True)
-        for tp, cell in zip(plans["tp"], row, strict=True)
-        if cell and cell["fits"] and [tp, pp] != plans["now"]
+        (cell["step_ps"], cell["tp"], cell["pp"])
+        for cell in plans["cells"]
+        if cell["fits"] and not cell["now"]
     ]
     for _, tp, pp in islice(sorted(cells), _MOST_PLANS):
         free = dict.fromkeys(("chunks", "microbatch_size", "layout"), "")

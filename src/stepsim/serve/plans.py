@@ -16,10 +16,10 @@ _MOST_PP = 64
 
 
 def plan_map(job: StepInputs) -> Plain:
-    """A cell for every tp (across) and pp (up) that divides the job, all else as it is.
+    """A cell for every tp and pp that divides the job, all else as it is, where it can be split so.
 
-    A cell holds the estimated step, whether it fits, and its memory; None where the job cannot be
-    split so. Raises PlanError for what is no model, or has no closed form.
+    A cell holds the estimated step, whether it fits, its memory, and whether the job is split so
+    `now`. Raises PlanError for what is no model, or has no closed form.
     """
     depth, now = job.model.architecture.depth, job_of(job)
     assert now.setup
@@ -37,29 +37,23 @@ def plan_map(job: StepInputs) -> Plain:
             if built := next(filter(None, found), None):
                 made[tp, pp] = built.plan
     setup, table = replace(now.setup, interconnect=network), PlanTable([*made.values()])
-    numbers = rows_of(made, setup.seconds(table), setup.memory(table).total)
-    capacity = setup.device.memory_bytes
-    cells = {key: _cell(seconds, total, capacity) for key, seconds, total in numbers}
-    across, up = (sorted({key[i] for key in made}) for i in range(2))
-    return {
-        "tp": across,
-        "pp": up,
-        "now": [now.plan.tp, now.plan.pp],
-        "cells": [[cells.get((tp, pp)) for tp in across] for pp in up],
-    }
+    cells: list[Plain] = []
+    for (tp, pp), seconds, total in rows_of(made, setup.seconds(table), setup.memory(table).total):
+        step_ps, share = round(seconds * PS_PER_S), total / setup.device.memory_bytes
+        cells.append(
+            {
+                "tp": tp,
+                "pp": pp,
+                "now": (tp, pp) == (now.plan.tp, now.plan.pp),
+                "step_ps": step_ps,
+                "text": format_time_ps(step_ps),
+                "fits": share <= 1,
+                "memory": f"{format_size_bytes(round(total))}, {share:.0%}",
+            }
+        )
+    return {"cells": cells}
 
 
 def _degrees(npus: int, most: int) -> list[int]:
     """Divisors of a number of ranks up to a limit that are powers of two, or three times one."""
     return [n for n in round_numbers(min(npus, most)) if npus % n == 0]
-
-
-def _cell(seconds: float, total: float, capacity: int) -> Plain:
-    """What is shown of a plan: its step, and what its fullest rank holds of so many bytes."""
-    step_ps, share = round(seconds * PS_PER_S), total / capacity
-    return {
-        "step_ps": step_ps,
-        "text": format_time_ps(step_ps),
-        "fits": share <= 1,
-        "memory": f"{format_size_bytes(round(total))}, {share:.0%}",
-    }

@@ -95,18 +95,19 @@ function showPlans(found) {
 /** How much of the accent a cell has that takes at most so many times the best. */
 const NEARNESS = [[1.05, 100], [1.15, 42], [1.4, 28], [2, 15], [Infinity, 6]];
 
-function plansDrawn({ tp, pp, cells, now }) {
-  const grid = element("div", "", "grid"), known = cells.flat().filter(Boolean), fitting = known.filter((cell) => cell.fits);
-  const best = Math.min(...fitting.map((cell) => cell.step_ps)), most = Math.max(...known.map((cell) => cell.step_ps));
+function plansDrawn({ cells }) {
+  const grid = element("div", "", "grid"), fitting = cells.filter((cell) => cell.fits);
+  const [tp, pp] = ["tp", "pp"].map((name) => [...new Set(cells.map((cell) => cell[name]))].sort((a, b) => a - b));
+  const best = Math.min(...fitting.map((cell) => cell.step_ps)), most = Math.max(...cells.map((cell) => cell.step_ps));
   const [scale, unit] = UNITS.find(([least]) => best >= (most >= 10 * least ? least / 10 : least)) || UNITS[4]; // cells hold four digits
   grid.style.gridTemplateColumns = `34px repeat(${tp.length}, minmax(0, 1fr))`;
   grid.role = "group";
   grid.ariaLabel = "Plans: tp across, pp down; arrow keys move";
   grid.append(element("span"), ...tp.map((value) => element("span", `tp ${value}`)));
-  pp.forEach((down, j) => {
-    grid.append(element("span", `pp ${down}`));
-    tp.forEach((across, i) => grid.append(planCell(cells[j][i], across, down, { best, scale, now })));
-  });
+  for (const down of pp) {
+    const row = tp.map((across) => cells.find((cell) => cell.tp === across && cell.pp === down));
+    grid.append(element("span", `pp ${down}`), ...row.map((cell) => cell ? planCell(cell, best, scale) : element("span")));
+  }
   grid.onkeydown = (event) => moveInGrid(event, tp.length + 1);
   const buttons = [...grid.querySelectorAll("button")], first = buttons.find((one) => one.ariaCurrent) || buttons[0];
   buttons.forEach((one) => { one.tabIndex = one === first ? 0 : -1; });
@@ -114,15 +115,14 @@ function plansDrawn({ tp, pp, cells, now }) {
   return [grid, element("p", words, "quiet")];
 }
 
-function planCell(cell, tp, pp, { best, scale, now }) {
-  if (!cell) return element("span");
-  const value = cell.step_ps / scale, words = value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0);
+function planCell(cell, best, scale) {
+  const { tp, pp } = cell, value = cell.step_ps / scale, words = value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0);
   const [most, share] = NEARNESS.find(([most]) => cell.step_ps <= most * best);
   const title = `tp ${tp}, pp ${pp}: about ${cell.text}, ${cell.memory} of the GPU's memory${cell.fits ? "" : ": does not fit"}`;
   const onclick = () => slideTo({ tp: String(tp), pp: String(pp) });
   const made = element("button", words, !cell.fits ? "large" : most === NEARNESS[0][0] ? "fast" : "", { title, ariaLabel: title, onclick });
   made.style.setProperty("--share", `${share}%`);
-  if (tp === now[0] && pp === now[1]) made.ariaCurrent = "true";
+  if (cell.now) made.ariaCurrent = "true";
   return made;
 }
 
