@@ -2,13 +2,14 @@
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jobs import asked
+from msgspec.structs import asdict
 
 import stepsim
 from stepsim.base.arrays import Floats
@@ -31,6 +32,19 @@ def study(*axes: str, breakdown: bool = False, **options: Any) -> Study:
         options=asked(**options),
         breakdown=breakdown,
     )
+
+
+class _Made(Study):
+    """A study whose groups are made by a test."""
+
+    make: Callable[..., ScenarioGroup]
+
+    def group(self, number: int) -> ScenarioGroup:
+        return self.make(study=self, settings=self.grid.settings(number))
+
+
+def grouped(make: Callable[..., ScenarioGroup], asked: Study | None = None) -> Study:
+    return _Made(**asdict(asked or study()), make=make)
 
 
 class Alone(ScenarioGroup):

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from helpers import uniform_workload
-from sweeps import Quick, exported, study
+from sweeps import Quick, exported, grouped, study
 from traces import MadeRun
 
 import stepsim
@@ -361,7 +361,7 @@ def sweeps() -> tuple[bytes, ...]:
     """The database of a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "sweep.sqlite"
-        run_sweep(study(breakdown=True), database, jobs=1, make=partial(Quick, failing=4))
+        run_sweep(grouped(partial(Quick, failing=4), study(breakdown=True)), database, jobs=1)
         exported(database)
         return (database.read_bytes(),)
 

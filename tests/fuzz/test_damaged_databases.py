@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sweeps import Quick, study
+from sweeps import Quick, grouped
 
 from stepsim.base.errors import SweepError
 from stepsim.explore.sweep import open_for_reading, run_sweep
@@ -21,7 +21,7 @@ def half_done(path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(study(), path, jobs=1, make=Quick, progress=stop)
+        run_sweep(grouped(Quick), path, jobs=1, progress=stop)
 
 
 def swept(path: Path) -> SweepProgress:
@@ -57,7 +57,7 @@ def test_a_hostile_database_is_refused(statement: str, tmp_path: Path) -> None:
         connection.execute(statement)
     ways: tuple[Callable[[], object], ...] = (
         lambda: swept(path),
-        lambda: run_sweep(study(), path, resume=True, jobs=1, make=Quick),
+        lambda: run_sweep(grouped(Quick), path, resume=True, jobs=1),
     )
     for refused in ways:
         if statement.startswith("DROP VIEW"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import Run
-from sweeps import Quick, study
+from sweeps import Quick, grouped
 
 from stepsim.base.errors import StepsimError
 from stepsim.explore.plan.search import SEARCH
@@ -77,7 +77,7 @@ def test_a_result_that_no_search_writes_is_refused(written: str, tmp_path: Path,
 
 def test_the_database_of_a_sweep_stays_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "sweep.sqlite"
-    run_sweep(study(), path, jobs=1, make=Quick)
+    run_sweep(grouped(Quick), path, jobs=1)
     before = path.read_bytes()
     with pytest.raises(StepsimError, match="a database, but not of a search of plans"):
         held(path)

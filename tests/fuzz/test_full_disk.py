@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sweeps import Quick, exported, study
+from sweeps import Quick, exported, grouped, study
 
 from stepsim.base.errors import StepsimError
 from stepsim.explore.sweep import run_sweep
@@ -31,7 +31,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def swept(database: Path) -> None:
     """Go on with a sweep, or begin it."""
-    run_sweep(study(*AXES), database, resume=True, jobs=1, make=Quick)
+    run_sweep(grouped(Quick, study(*AXES)), database, resume=True, jobs=1)
 
 
 @pytest.mark.parametrize("tries", [4, pytest.param(100, marks=pytest.mark.slow)])

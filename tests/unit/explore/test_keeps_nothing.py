@@ -10,14 +10,14 @@ import stepsim
 from stepsim.core.actions import TaskList
 from stepsim.core.write import Program, TaskGraph
 from stepsim.explore.plan.search import PlanJob
-from stepsim.explore.sweep.run import SweepJob
+from stepsim.explore.sweep import Study
 from stepsim.network.prices import Prices
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import Workload
 
 KINDS = (
-    *(PlanJob, SweepJob, TaskList, TaskGraph, Program),
+    *(PlanJob, Study, TaskList, TaskGraph, Program),
     *(Prices, Schedule, Plan, Workload),
 )
 

@@ -19,6 +19,7 @@ from sweeps import (
     Wrong,
     WrongLater,
     exported,
+    grouped,
     rows_of,
     study,
 )
@@ -28,7 +29,6 @@ from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep
-from stepsim.explore.sweep.study import ScenarioGroup
 from stepsim.files.load import read_model
 from stepsim.files.sweep_table import SweepTable, progress_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -49,7 +49,7 @@ def whole(tmp_path: Path) -> bytes:
 
 
 def run_quick(database: Path, asked: Study | None = None, **how: Any) -> SweepProgress:
-    return run_sweep(asked or study(), database, jobs=1, make=Quick, **how)
+    return run_sweep(grouped(Quick, asked), database, jobs=1, **how)
 
 
 def test_every_scenario_is_what_simulate_says(database: Path) -> None:
@@ -103,12 +103,9 @@ def test_batched_scenarios_are_the_simulated_ones(
 ) -> None:
     links = ("fabric.bandwidth=100,inf Gbps", "nvlink.latency=0,3 us")
     asked = study(*links, *axes, breakdown=True, npus=32, pp=4, **options)
-    tables = []
-    ways: dict[str, Callable[..., ScenarioGroup]] = {"batched": ScenarioGroup, "one": Alone}
-    for name, make in ways.items():
-        run_sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, make=make)
-        tables.append(exported(tmp_path / f"{name}.sqlite"))
-    assert tables[0] == tables[1]
+    run_sweep(asked, tmp_path / "batched.sqlite", jobs=1)
+    run_sweep(grouped(Alone, asked), tmp_path / "one.sqlite", jobs=1)
+    assert exported(tmp_path / "batched.sqlite") == exported(tmp_path / "one.sqlite")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +158,7 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(
         assert "microbatches is 1" in failure[1]
         assert progress.failed == sum(row.failed for row in table.by_value(table.axes[0]))
     broken = tmp_path / "b.sqlite"
-    assert run_sweep(study(), broken, jobs=1, make=partial(Quick, failing=4)).failed == 10
+    assert run_sweep(grouped(partial(Quick, failing=4)), broken, jobs=1).failed == 10
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
 
 
@@ -171,7 +168,7 @@ def test_models_on_links_shared_in_time_are_the_simulated_ones(tmp_path: Path) -
     options |= {"contention": "fair", "global_batch": 32, "pp": 2}
     asked = replace(study("fabric.bandwidth=1..800 Gbps:6", **options), workload=read_model("gpt2"))
     run_sweep(asked, tmp_path / "batched.sqlite", jobs=1)
-    run_sweep(asked, tmp_path / "one.sqlite", jobs=1, make=Alone)
+    run_sweep(grouped(Alone, asked), tmp_path / "one.sqlite", jobs=1)
     assert exported(tmp_path / "batched.sqlite") == exported(tmp_path / "one.sqlite")
 
 
@@ -192,8 +189,7 @@ def test_a_scenario_that_fails_stops_none_of_those_evaluated_with_it(database: P
 
 def test_values_of_an_axis_are_summed_up_over_all_others(database: Path) -> None:
     """The least of those that fit, the mean of all that ran."""
-    make = partial(Quick, failing=4)
-    assert run_sweep(study(), database, jobs=1, make=make).failed == 10
+    assert run_sweep(grouped(partial(Quick, failing=4)), database, jobs=1).failed == 10
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE result SET fits = id % 4 > 0 WHERE error IS NULL")
     with open_for_reading(database) as store:
@@ -216,7 +212,7 @@ def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
     database: Path, whole: bytes, jobs: int, group: type[Quick]
 ) -> None:
     with pytest.raises(ZeroDivisionError, match="of our own making") as caught:
-        run_sweep(study(), database, jobs=jobs, make=group)
+        run_sweep(grouped(group), database, jobs=jobs)
     shown = "".join(traceback.format_exception(caught.value))
     assert "sweeps.py" in shown, "the traceback leads to the fault, in a worker too"
     with open_for_reading(database) as store:
@@ -233,7 +229,7 @@ def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
 def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
     database: Path, whole: bytes, tmp_path: Path, jobs: int
 ) -> None:
-    make = partial(Quick, folder=str(tmp_path))
+    asked = grouped(partial(Quick, folder=str(tmp_path)))
     seen: list[int] = []
 
     def stop_later(progress: SweepProgress) -> None:
@@ -242,23 +238,23 @@ def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(study(), database, jobs=jobs, make=make, progress=stop_later)
+        run_sweep(asked, database, jobs=jobs, progress=stop_later)
     with open_for_reading(database) as store:
         assert progress_of(store).done == seen[-1] < 30
     if jobs == 2:
         (tmp_path / "log").unlink()
     done = 30 - seen[-1]
-    assert run_sweep(study(), database, resume=True, jobs=jobs, make=make).done == 30
+    assert run_sweep(asked, database, resume=True, jobs=jobs).done == 30
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == len(set(lines)) == (30 if jobs == 1 else done)
     assert exported(database) == whole
     (tmp_path / "stop").touch()
-    assert run_sweep(study(), database, resume=True, jobs=jobs, make=make).done == 30
+    assert run_sweep(asked, database, resume=True, jobs=jobs).done == 30
 
 
 def test_a_killed_worker_loses_nothing(database: Path, whole: bytes, tmp_path: Path) -> None:
     (tmp_path / "kill").touch()
-    progress = run_sweep(study(), database, jobs=2, make=partial(Quick, folder=str(tmp_path)))
+    progress = run_sweep(grouped(partial(Quick, folder=str(tmp_path))), database, jobs=2)
     assert not (tmp_path / "kill").exists()
     assert progress == SweepProgress(size=30, done=30, failed=0)
     assert exported(database) == whole
@@ -266,21 +262,21 @@ def test_a_killed_worker_loses_nothing(database: Path, whole: bytes, tmp_path: P
 
 def test_workers_that_always_die_end_the_sweep_with_the_scenario_named(database: Path) -> None:
     with pytest.raises(SweepError, match=r"workers were lost 3 times .* fabric.bandwidth=100 Gbps"):
-        run_sweep(study(), database, jobs=2, make=Deadly)
+        run_sweep(grouped(Deadly), database, jobs=2)
 
 
 def test_results_do_not_depend_on_jobs_or_chunks(tmp_path: Path) -> None:
     tables = set()
     for chunk, jobs in ((1, 1), (3, 1), (100, 1), (2, 2)):
         database = tmp_path / f"{chunk}-{jobs}.sqlite"
-        run_sweep(study(), database, jobs=jobs, make=partial(Quick, at_once=chunk))
+        run_sweep(grouped(partial(Quick, at_once=chunk)), database, jobs=jobs)
         tables.add(exported(database))
     assert len(tables) == 1
 
 
 def test_parquet_holds_the_table_of_the_csv(database: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an optional extra")
-    run_sweep(study(), database, jobs=1, make=partial(Quick, failing=8))
+    run_sweep(grouped(partial(Quick, failing=8)), database, jobs=1)
     exported(database, ".parquet")
     table = parquet.read_table(database.with_suffix(".parquet"))
     lines = exported(database).decode().splitlines()

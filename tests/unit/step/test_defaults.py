@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import asdict
-from sweeps import Alone
+from sweeps import Alone, grouped
 
 from stepsim import load_topology, simulate
 from stepsim.base.axes import Part
@@ -16,7 +16,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.executors import pack
 from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, parse_axis
-from stepsim.explore.sweep.run import SweepJob, evaluate_span
+from stepsim.explore.sweep.run import evaluate_span
 from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
@@ -54,7 +54,7 @@ def swept(job: StepInputs, axis: str, together: int) -> list[int]:
     """Step times of a job along an axis, so many of them evaluated together."""
     grid = Grid(axes=(parse_axis(axis),))
     study = Study(**asdict(job), grid=grid)
-    packed = pack(SweepJob(study=study, make=Alone))
+    packed = pack(grouped(Alone, study))
     starts = range(0, grid.size, together)
     spans = [range(start, start + together) for start in starts]
     return [time for span in spans for time in evaluate_span(packed, span)[1]["step_time_ps"]]

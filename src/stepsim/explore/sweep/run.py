@@ -21,9 +21,10 @@ from stepsim.base.executors import (
     pack,
     unpack,
 )
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import replace
 from stepsim.base.units import Value
 from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study
+from stepsim.files.axes import Grid
 from stepsim.files.store import Store
 from stepsim.files.sweep_table import (
     SweepProgress,
@@ -33,7 +34,6 @@ from stepsim.files.sweep_table import (
     progress_of,
     write_span,
 )
-from stepsim.network.prices import Known
 from stepsim.network.topology.nested import with_uplinks
 from stepsim.step.prepared import prepare
 
@@ -41,19 +41,6 @@ _ProgressCall = Callable[[SweepProgress], None]
 _SECONDS_PER_JOB, _MANY_SECONDS = 4, 4000
 _GROUPS_KEPT = 4
 _GROUPS_TRIED = 32
-
-
-class SweepJob(Noun):
-    """A study, and what makes groups of its scenarios; `known` are prices of all that ran."""
-
-    study: Study
-    make: Callable[..., ScenarioGroup] = ScenarioGroup
-    known: Known = {}
-
-    def group(self, number: int) -> ScenarioGroup:
-        """A group of scenarios that share a task graph."""
-        settings = self.study.grid.settings(number)
-        return self.make(study=self.study, settings=settings, known=self.known)
 
 
 @contextmanager
@@ -66,7 +53,6 @@ def swept(
     jobs: int | None = None,
     executor: str = ExecutorKind.LOCAL,
     scheduler: str | None = None,
-    make: Callable[..., ScenarioGroup] = ScenarioGroup,
     progress: _ProgressCall | None = None,
 ) -> Iterator[SweepTable]:
     """Compute every scenario of a study that `database` lacks, and store each as it comes.
@@ -77,10 +63,9 @@ def swept(
     scenario that fails is stored with its reason. A lost worker's scenarios are given to others.
     Raises SweepError before any work when the options, the scheduler or the database are wrong,
     and when workers keep dying. An error that is no StepsimError ends the sweep; what is stored is
-    kept. `make` makes the groups of scenarios.
+    kept.
     """
     check_executor(executor, jobs, scheduler)
-    job = SweepJob(study=study, make=make)
     with ExitStack() as opened:
         opened.callback(unpack.cache_clear)
         opened.callback(_group.cache_clear)
@@ -95,9 +80,9 @@ def swept(
         if spans := missing_spans(store, study.grid.size):
             with ExitStack() as started:
                 if not pool:
-                    local = local_pool(jobs or _worth_starting(job, spans))
+                    local = local_pool(jobs or _worth_starting(study, spans))
                     pool = started.enter_context(local)
-                _run(job, store, pool, spans, progress)
+                _run(study, store, pool, spans, progress)
         yield SweepTable(store=store)
 
 
@@ -130,7 +115,7 @@ def _refusal(study: Study, settings: Mapping[str, Value]) -> str:
 
 
 def _run(
-    job: SweepJob,
+    study: Study,
     store: Store,
     pool: Pool,
     spans: Sequence[range],
@@ -139,9 +124,9 @@ def _run(
     seen = progress_of(store)
     if progress:
         progress(seen)
-    task = partial(evaluate_span, pack(job))
-    cut = job.study.grid.cut(spans, lambda group: job.group(group).chunk)
-    for span, found in pool.results(task, cut, partial(_first_missing, job)):
+    task = partial(evaluate_span, pack(study))
+    cut = study.grid.cut(spans, lambda group: study.group(group).chunk)
+    for span, found in pool.results(task, cut, partial(_first_missing, study.grid)):
         write_span(store, span, found)
         failed = seen.failed + sum(map(bool, found.get("error", ())))
         seen = replace(seen, done=seen.done + len(span), failed=failed)
@@ -149,19 +134,19 @@ def _run(
             progress(seen)
 
 
-def _worth_starting(job: SweepJob, spans: Iterable[range]) -> int:
+def _worth_starting(study: Study, spans: Iterable[range]) -> int:
     """Local workers for which there is work: starting one takes about a second."""
-    size, seconds = job.study.grid.group_size, 0.0
-    for span in job.study.grid.cut(spans, lambda _: size):
-        seconds += job.group(span.start // size).seconds(len(span))
+    size, seconds = study.grid.group_size, 0.0
+    for span in study.grid.cut(spans, lambda _: size):
+        seconds += study.group(span.start // size).seconds(len(span))
         if seconds >= _MANY_SECONDS:
             break
     wanted = int(seconds / _SECONDS_PER_JOB)
     return min(wanted, cpus()) if wanted > 1 else 1
 
 
-def _first_missing(job: SweepJob, span: range) -> str:
-    first = job.study.grid.values(span.start)
+def _first_missing(grid: Grid, span: range) -> str:
+    first = grid.values(span.start)
     shown = ", ".join(f"{name}={text}" for name, text in first.items())
     return f"the first missing scenario is {shown}. What is stored is kept: --resume continues"
 
@@ -171,8 +156,7 @@ def evaluate_span(packed: bytes, span: range) -> tuple[range, Outcomes]:
 
     A user's mistake is the reason of its scenarios; an error of our own is raised.
     """
-    job: SweepJob = unpack(packed)
-    study = job.study
+    study: Study = unpack(packed)
     group = _group(packed, span.start // study.grid.group_size)
     columns = with_uplinks(group.network, study.grid.columns(span))
     count = len(span) if columns else 1
@@ -188,5 +172,5 @@ def evaluate_span(packed: bytes, span: range) -> tuple[range, Outcomes]:
 
 @lru_cache(maxsize=_GROUPS_KEPT)
 def _group(packed: bytes, number: int) -> ScenarioGroup:
-    job: SweepJob = unpack(packed)
-    return job.group(number)
+    study: Study = unpack(packed)
+    return study.group(number)

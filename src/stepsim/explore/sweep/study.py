@@ -54,12 +54,14 @@ class Study(StepInputs):
 
     With `breakdown` the parts of the step time are kept of every scenario. With `own_machines`
     devices of an axis run in the machines that they ship in, as where one is asked for and no
-    topology. Raises SweepError for axes that this topology does not have.
+    topology. `known` are prices of all that ran. Raises SweepError for axes that this topology does
+    not have.
     """
 
     grid: Grid
     breakdown: bool = False
     own_machines: bool = False
+    known: Known = {}
 
     def __post_init__(self) -> None:
         names = {axis.name for axis in self.grid.axes}
@@ -74,6 +76,10 @@ class Study(StepInputs):
         device = settings.get("device") if self.own_machines else None
         machine = read_device(str(device)).topology if device else None
         return topology_of(machine) if machine else self.topology
+
+    def group(self, number: int) -> "ScenarioGroup":
+        """A group of scenarios that share a task graph."""
+        return ScenarioGroup(study=self, settings=self.grid.settings(number))
 
     def job(self, values: Mapping[str, Any]) -> StepInputs:
         """What a scenario of these values simulates; those of anything else change nothing of it.
@@ -133,13 +139,11 @@ A failed scenario has an error and no numbers, a free link no bandwidth.
 class ScenarioGroup(Noun, dict=True):
     """Scenarios that share a task graph: a study, and the values of the axes that change graphs.
 
-    Several are evaluated together where their steps add up; `known` are prices of those that were
-    simulated one by one.
+    Several are evaluated together where their steps add up.
     """
 
     study: Study
     settings: Mapping[str, Value]
-    known: Known = {}
 
     @cached_property
     def network(self) -> Topology:
@@ -176,17 +180,17 @@ class ScenarioGroup(Noun, dict=True):
             return price_plans(space, wanted, most)
         given = (*self.settings.items(), *space.fixed.items())
         key = "plans", *(each for name, each in given if name not in axes)
-        if key not in self.known:
+        if key not in self.study.known:
             space = replace(space, fixed={**space.fixed, **axes})
-            self.known[key] = price_plans(space, wanted, most * several)
-        every: PlanTable = self.known[key]
+            self.study.known[key] = price_plans(space, wanted, most * several)
+        every: PlanTable = self.study.known[key]
         own = np.all([getattr(every, name) == self.settings[name] for name in axes], axis=0)
         return every.take(np.flatnonzero(own))
 
     @cached_property
     def job(self) -> Job:
         """The job of the group without values of its columns; raises PlanError."""
-        return job_of(self.asked(), self.known)
+        return job_of(self.asked(), self.study.known)
 
     def total_bandwidth(self, columns: Mapping[str, AxisColumn]) -> Floats:
         """Bytes/s of all links of each scenario, as `evaluate` takes them; one where all agree.
@@ -282,7 +286,7 @@ class ScenarioGroup(Noun, dict=True):
         study = self.study
         try:
             job = self.asked(values) if values else self.job
-            ready = prepare(job, known=self.known, quick=True)
+            ready = prepare(job, known=self.study.known, quick=True)
             timeline = ready.timeline(apart=study.breakdown)
             totals = make_totals(timeline, ready.workload, breakdown=study.breakdown)
         except StepsimError as error:
