@@ -161,43 +161,29 @@ SEARCH = StoreKind(
 
 
 class PlanRuns(Struct, kw_only=True):
-    """Results of plans, those that are known."""
+    """Results of plans: `known` are those there are, by the hash of the plan."""
 
     packed: bytes
     pool: Pool
     store: Store | None
-    known: dict[Plan, _Result] = {}
+    known: dict[str, _Result] = {}
 
     def result(self, plan: Plan, *later: Plan) -> _Result:
         """The result of a plan; raises SweepError where workers keep dying.
 
         Where there is none yet, workers beside find those of plans that are asked for `later`.
         """
-        if not self._is_known(plan):
-            others = (each for each in later if not self._is_known(each))
+        if content_hash(plan) not in self.known:
+            others = (each for each in later if content_hash(each) not in self.known)
             wanted = [plan, *islice(others, self.pool.workers - 1)]
             task = partial(_run_packed, self.packed)
-            for each, run in self.pool.results(task, wanted, plan_words):
-                self._keep(each, run)
-        return self.known[plan]
-
-    def _is_known(self, plan: Plan) -> bool:
-        """Whether there is a result, which the file may have; raises SweepError."""
-        if plan in self.known or self.store is None:
-            return plan in self.known
-        for (found,) in self.store.each("SELECT run FROM plan WHERE hash = ?", content_hash(plan)):
-            try:
-                self.known[plan] = msgspec.json.decode(found, type=_Result)
-            except msgspec.MsgspecError as error:
-                raise self.store.damaged(error) from None
-        return plan in self.known
-
-    def _keep(self, plan: Plan, run: _Result) -> None:
-        self.known[plan] = run
-        if self.store is not None:
-            with self.store.transaction() as connection:
-                row = content_hash(plan), msgspec.json.encode(run)
-                connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?)", row)
+            for key, run in self.pool.results(task, wanted, plan_words):
+                self.known[key] = run
+                if self.store is not None:
+                    with self.store.transaction() as connection:
+                        row = key, msgspec.json.encode(run)
+                        connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?)", row)
+        return self.known[content_hash(plan)]
 
 
 @contextmanager
@@ -210,22 +196,27 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
     if workers.resume and workers.store is None:
         raise PlanError("resume: expected the file with the results (--store)")
     with ExitStack() as opened:
-        store = None
+        store, known = None, dict[str, _Result]()
         if path := workers.store:
             found = write_store(path, SEARCH, job.identity(), resume=workers.resume)
             store = opened.enter_context(found)
+            for key, run in store.each("SELECT hash, run FROM plan"):
+                try:
+                    known[key] = msgspec.json.decode(run, type=_Result)
+                except msgspec.MsgspecError as error:
+                    raise store.damaged(error) from None
         address = workers.scheduler
         pool = opened.enter_context(
             dask_pool(address) if address else local_pool(workers.jobs or 1)
         )
         opened.callback(unpack.cache_clear)
-        yield PlanRuns(packed=pack(job), pool=pool, store=store)
+        yield PlanRuns(packed=pack(job), pool=pool, store=store, known=known)
 
 
-def _run_packed(packed: bytes, plan: Plan) -> tuple[Plan, _Result]:
-    """What a worker does: a plan of a packed job, and its result."""
+def _run_packed(packed: bytes, plan: Plan) -> tuple[str, _Result]:
+    """What a worker does: the hash of a plan of a packed job, and its result."""
     job: PlanJob = unpack(packed)
-    return plan, job.run(plan)
+    return content_hash(plan), job.run(plan)
 
 
 OnPlan = Callable[[int, int, int], None]
