@@ -141,7 +141,6 @@ class Explorer(Struct, kw_only=True):
         scenarios = batch.scenarios({name: [value] for name, value in state.columns.items()})
         found, start, end = batch.timed(scenarios)
         nodes = len(batch.flat)
-        assert found.parts_ps is not None
         parts = {part.key: int(found.parts_ps[0, part]) for part in Part}
         plan, step_ps = batch.job.graph.plan, int(found.step_time_ps[0])
         effort = batch.job.workload.effort

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats, Ints, rows_of
 from stepsim.base.axes import Part
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.structs import Noun, Same, Values, replace
+from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.core.actions import NO_HOST, HostPart, host_times, reduces_as_it_launches
 from stepsim.core.flat import Flat, flatten
@@ -43,27 +44,17 @@ _TIMES_AT_ONCE = 1024
 _OF_TASKS = ("compute_scale", *HOST)
 
 
-class BatchResult(Noun, eq=False):
+class BatchResult(Noun, eq=False, kw_only=False):
     """Results by scenario, as a `Report` has them.
 
-    `parts_ps` (where asked for) are means over ranks, of shape (scenarios, parts): rows sum to the
-    step time.
+    `parts_ps` are means over ranks, of shape (scenarios, parts): rows sum to the step time. There
+    are no parts where they were not asked for.
     """
 
     step_time_ps: Ints
     pipeline_time_ps: Ints
     bubble_fraction: Floats
-    parts_ps: Ints | None = None
-
-    @classmethod
-    def joined(cls, results: Sequence[Self]) -> Self:
-        """Results of some scenarios, then of others; columns that one lacks are left out."""
-        columns: Values = {}
-        for name in cls.__struct_fields__:
-            column = [getattr(result, name) for result in results]
-            if all(isinstance(part, np.ndarray) for part in column):
-                columns[name] = np.concatenate(column)
-        return cls(**columns)
+    parts_ps: Ints
 
 
 class Batch(Noun, dict=True):
@@ -171,7 +162,8 @@ class Batch(Noun, dict=True):
             else:
                 totals = self.program.totals(self.program.counted_ends(values), len(some))
                 results.append(self._result(values, totals))
-        return BatchResult.joined(results)
+        joined = map(np.concatenate, zip(*map(astuple, results), strict=True))
+        return BatchResult(*joined)
 
     def step_times(self, rows: Sequence[Mapping[str, float]]) -> list[int]:
         """Step times in ps of scenarios, each of which differs from the job in these values."""
@@ -195,7 +187,7 @@ class Batch(Noun, dict=True):
         """
         values = self.lengths(scenarios) if values is None else values
         start, end = self._times(values, scenarios)
-        mean: Ints | None = None
+        mean = None
         if parts:
             mean = mean_columns(self.parts(values, start, end), self.actors.counts).T
         return self._result(values, self.program.totals(end, len(scenarios)), mean), start, end
@@ -224,12 +216,10 @@ class Batch(Noun, dict=True):
         self, values: list[Ints], totals: Totals, parts_ps: Ints | None = None
     ) -> BatchResult:
         step_ps, pipeline_ps, busy_ps = totals
-        return BatchResult(
-            step_time_ps=step_ps,
-            pipeline_time_ps=pipeline_ps,
-            bubble_fraction=self._bubble(values, pipeline_ps, busy_ps),
-            parts_ps=parts_ps,
-        )
+        if parts_ps is None:
+            parts_ps = np.zeros((len(step_ps), 0), np.int64)
+        bubble = self._bubble(values, pipeline_ps, busy_ps)
+        return BatchResult(step_ps, pipeline_ps, bubble, parts_ps)
 
     def lengths(
         self, scenarios: Scenarios, priced: PricedComms | None = None, part: slice = slice(None)

@@ -267,8 +267,7 @@ class ScenarioGroup(Noun, dict=True):
         batch = self._batch
         found = batch.evaluate(columns, parts=self.study.breakdown)
         shown: dict[str, Floats | Ints] = {name: getattr(found, name) for name in _TIMES}
-        if found.parts_ps is not None:
-            shown |= zip(PART_COLUMNS, found.parts_ps.T, strict=True)
+        shown |= zip(PART_COLUMNS, found.parts_ps.T, strict=False)
         if effort := batch.job.workload.effort:
             npus, runs = batch.job.graph.plan.npus, found.step_time_ps > 0
             step_s = np.where(runs, found.step_time_ps / PS_PER_S, np.nan)
