@@ -11,13 +11,13 @@ from math import isinf
 from typing import Self
 
 import numpy as np
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, within
 from stepsim.base.fields import check_fields
 from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
-from stepsim.explore.batch.columns import ColumnNode, NodeColumns
+from stepsim.explore.batch.columns import ColumnNode, NodeColumns, NodeTimes
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.samples import StepSamples, lognormal
 from stepsim.explore.batch.scenarios import PHASES
@@ -145,58 +145,51 @@ def _batch(job: StepInputs, samples: int) -> Batch:
 
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Ints:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
-    columns = NodeColumns(batch)
-    widest = int(batch.actors.counts.max())
-    at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
-    planned = batch.planned_ps().tolist()
-    found = []
+    columns, counts = NodeColumns(batch), batch.actors.counts.tolist()
+    at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // max(counts)))
+    planned, found = batch.planned_ps().tolist(), []
     for stream in seed.spawn(-(-samples // at_once)):
-        random = np.random.default_rng(stream)
-        draws = _Draws(batch=batch, model=model, random=random, samples=at_once, planned=planned)
-        found.append(columns.step_time_ps(draws.took, at_once))
+        took = _drawn(model, np.random.default_rng(stream), at_once, counts, planned)
+        found.append(columns.step_time_ps(took, at_once))
     return np.concatenate(found)[:samples]
 
 
-class _Draws(Struct, kw_only=True):
+def _drawn(
+    model: NoiseModel,
+    random: np.random.Generator,
+    samples: int,
+    counts: Sequence[int],
+    planned: Sequence[int],
+) -> NodeTimes:
     """Random durations of all ranks of an actor, and of all groups, at once.
 
-    `planned` are what the nodes of the batch take without noise, in ps; `slowness` are factors on
-    the compute of every actor's ranks.
+    `counts` are the ranks of every actor, `planned` is what nodes take without noise, in ps.
     """
 
-    batch: Batch
-    model: NoiseModel
-    random: np.random.Generator
-    samples: int
-    planned: Sequence[int]
-    slowness: list[Floats] = []
-
-    def __post_init__(self) -> None:
-        self.slowness = [*map(self._slowness, self.batch.actors.counts.tolist())]
-
-    def took(self, node: ColumnNode) -> Ints:
-        """What a node is planned to take, times factors of its own, rounded."""
-        if node.width:
-            factors = self._factors(self.model.communication, node.width)
-        else:
-            ranks = int(self.batch.actors.counts[node.actor])
-            factors = self._factors(self.model.task, ranks) * self.slowness[node.actor]
-        return np.rint(factors * self.planned[node.node]).astype(np.int64)
-
-    def _slowness(self, ranks: int) -> Floats:
-        """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
-        if not (self.model.rank or self.model.straggler_probability):
-            return np.ones((1, 1))
-        shape = ranks, self.samples
-        straggles = self.random.random(shape) < self.model.straggler_probability
-        factors = np.where(straggles, self.model.straggler_factor, 1.0)
-        return factors * self._factors(self.model.rank, ranks)
-
-    def _factors(self, variation: float, columns: int) -> Floats:
+    def factors(variation: float, columns: int) -> Floats:
         """Lognormal factors of mean 1 with a coefficient of variation."""
         if not variation:
             return np.ones((1, 1))
-        return lognormal(self.random.standard_normal((columns, self.samples)), variation)
+        return lognormal(random.standard_normal((columns, samples)), variation)
+
+    # factors on the compute of every actor's ranks, of shape (ranks, samples); of one for all alike
+    slowness = list[Floats]()
+    for ranks in counts:
+        straggles = np.zeros((1, 1), bool)
+        if model.rank or model.straggler_probability:
+            straggles = random.random((ranks, samples)) < model.straggler_probability
+        slow = np.where(straggles, model.straggler_factor, 1.0)
+        slowness.append(slow * factors(model.rank, ranks))
+
+    def took(node: ColumnNode) -> Ints:
+        """What a node is planned to take, times factors of its own, rounded."""
+        if node.width:
+            own = factors(model.communication, node.width)
+        else:
+            own = factors(model.task, counts[node.actor]) * slowness[node.actor]
+        return np.rint(own * planned[node.node]).astype(np.int64)
+
+    return took
 
 
 class NoiseDocument(Document):
