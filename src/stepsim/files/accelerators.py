@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stepsim.base.errors import PlanError, errors_at
-from stepsim.base.structs import replace
+from stepsim.base.structs import File, replace
 from stepsim.files.reading import (
     first_bytes,
     named_file,
@@ -31,7 +31,7 @@ def framework_names() -> list[str]:
     return shipped_names("frameworks")
 
 
-def accelerator_of(name_or_path: str | Path) -> Device | Framework | None:
+def accelerator_of(name_or_path: File) -> Device | Framework | None:
     """The device or the framework that something names or describes; None for anything else.
 
     Files are known by a key that only devices, or only frameworks, have. Raises PlanError.
@@ -44,7 +44,7 @@ def accelerator_of(name_or_path: str | Path) -> Device | Framework | None:
     return read_framework(name_or_path) if keys or name in names_of_files("framework") else None
 
 
-def read_device(name_or_path: str | Path) -> Device:
+def read_device(name_or_path: File) -> Device:
     """A device by name or file; raises PlanError naming the file and the entry at fault."""
     return _read_device(named_file("device", name_or_path, PlanError))
 
@@ -60,7 +60,7 @@ def _read_device(path: Path) -> Device:
     return replace(device, rates=lent | dict(device.rates))
 
 
-def read_framework(name_or_path: str | Path) -> Framework:
+def read_framework(name_or_path: File) -> Framework:
     """A framework by name or file; raises PlanError naming the file and the entry at fault."""
     return _read_framework(named_file("framework", name_or_path, PlanError))
 

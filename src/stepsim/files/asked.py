@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Union, cast
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
-from stepsim.base.structs import Names, Noun, Values, replace
+from stepsim.base.structs import File, Names, Noun, Values, replace
 from stepsim.base.units import Value
 from stepsim.files.expert_counts import is_expert_counts, read_expert_counts, read_expert_load
 from stepsim.files.load import (
@@ -78,7 +78,7 @@ def read_options(
     if options.comm_table and traced.comm_table():
         notes.append("--comm-table replaces the calibration's collectives and messages")
     named = given.get("calibration")
-    file = str(named) if isinstance(named, str | Path) else ""
+    file = str(named) if isinstance(named, File) else ""
     return with_calibration(options, traced, file), [*workload_notes(traced), *notes]
 
 
@@ -159,7 +159,7 @@ class StepInputs(Noun, kw_only=False):
 
 
 def read_inputs(
-    workload: WorkSource | str | Path,
+    workload: WorkSource | File,
     topology: "TopologyLike | None",
     typed: Mapping[str, object],
     *,
@@ -199,14 +199,14 @@ def read_inputs(
 
 
 def _opened(
-    workload: WorkSource | str | Path,
+    workload: WorkSource | File,
     typed: AskedOptions,
     *,
     strict: bool,
     environment: "Environment",
 ) -> tuple[WorkSource, AskedOptions]:
     """What a person named, and what else they typed: a recorded run takes the calibration."""
-    if not isinstance(workload, str | Path):
+    if not isinstance(workload, File):
         return workload, typed
     path = Path(workload)
     if is_model(workload) or not is_recorded(path):
@@ -264,7 +264,7 @@ def _asked_of(
 
 
 def read_schedules(
-    schedules: Iterable[str | Path | Schedule],
+    schedules: Iterable[File | Schedule],
 ) -> list[tuple[str, str | Schedule]]:
     """Schedules as a person called them, and what they are; raises ScheduleError."""
     found: list[tuple[str, str | Schedule]] = []
@@ -315,7 +315,7 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
             return read_schedule(Path(value))
         case "comm_table":
             several = value if isinstance(value, list | tuple) else [value]
-            if not all(isinstance(each, str | Path) for each in several):
+            if not all(isinstance(each, File) for each in several):
                 raise PlanError(f"comm_table is {value!r}: expected files, or a CommTable")
             from stepsim.files.collectives.measurements import load_benchmarks
 
@@ -326,7 +326,7 @@ def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> obj
         case "device" | "framework":
             from stepsim.files.accelerators import read_device, read_framework
 
-            if not isinstance(value, str | Path) or not str(value).strip():
+            if not isinstance(value, File) or not str(value).strip():
                 raise PlanError(
                     f"{option.name} is {value!r}: expected a shipped name or a TOML file"
                 )
@@ -353,7 +353,7 @@ def _calibration(value: object) -> "ModelCalibration | Calibration":
 
     if isinstance(value, Calibration):
         return value
-    if not isinstance(value, str | Path):
+    if not isinstance(value, File):
         raise PlanError(f"calibration is {value!r}: expected a file of stepsim calibrate")
     path = Path(value)
     return read_model_calibration(path) if is_model_calibration(path) else read_calibration(path)
@@ -361,7 +361,7 @@ def _calibration(value: object) -> "ModelCalibration | Calibration":
 
 def _expert_load(value: object) -> "ExpertLoad | None":
     """A law, a router's counts, or the tokens of every expert."""
-    if isinstance(value, str | Path):
+    if isinstance(value, File):
         if is_expert_law(str(value)):
             return parse_expert_law(str(value))
         path = Path(value)

@@ -18,7 +18,6 @@ from fractions import Fraction
 from functools import cached_property
 from math import isinf, prod
 from os.path import isfile
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +25,7 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError, UnitError, errors_at
 from stepsim.base.option import Option
-from stepsim.base.structs import Names, Noun, replace
+from stepsim.base.structs import File, Names, Noun, replace
 from stepsim.base.units import Quantity, Value
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, OVERSUBSCRIPTION
 from stepsim.options import OPTIONS
@@ -149,7 +148,7 @@ def axis_of(name: str, values: object) -> Axis:
 
 def _typed(quantity: Quantity, value: object) -> str:
     """A value of Python as people type it; raises UnitError."""
-    if isinstance(value, str | Path):
+    if isinstance(value, File):
         return str(value)
     return quantity.text(quantity.read(value))
 

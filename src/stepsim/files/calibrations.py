@@ -8,7 +8,7 @@ from pathlib import Path
 from stepsim.base.axes import Phase
 from stepsim.base.errors import CalibrationError, errors_at
 from stepsim.base.fields import checked
-from stepsim.base.structs import replace, toml_text
+from stepsim.base.structs import File, replace, toml_text
 from stepsim.base.writing import write_whole
 from stepsim.files.reading import csv_rows, first_bytes, number_in, read_text, read_toml
 from stepsim.measured.calibration.calibration import Calibration
@@ -65,7 +65,7 @@ def is_model_calibration(path: Path) -> bool:
 
 
 @checked
-def read_calibration(path: str | Path) -> Calibration:
+def read_calibration(path: File) -> Calibration:
     """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
     if is_model_calibration(Path(path)):
         raise CalibrationError(f"{path}: a calibration of predictions: expected one of traced runs")
@@ -73,6 +73,6 @@ def read_calibration(path: str | Path) -> Calibration:
 
 
 @checked
-def write_calibration(calibration: Calibration, path: str | Path) -> None:
+def write_calibration(calibration: Calibration, path: File) -> None:
     """Write a calibration; raises OutputError when the file cannot be written."""
     write_whole(Path(path), toml_text(calibration).encode())

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.base.structs import File
 from stepsim.files.reading import (
     csv_rows,
     number_of,
@@ -36,13 +37,13 @@ _Row = tuple[int, object, object]
 
 
 def lengths_of(
-    lengths: str | Path | Sequence[int],
+    lengths: File | Sequence[int],
 ) -> tuple[Lengths, str]:
     """Lengths as Python has them, and where they are from: a file, a law, or numbers.
 
     Raises the errors of `read_lengths`.
     """
-    if isinstance(lengths, str | Path):
+    if isinstance(lengths, File):
         return read_lengths(str(lengths)), str(lengths)
     return ListedLengths(lengths=tuple(lengths)), "a list"
 

@@ -25,7 +25,7 @@ from stepsim.base.errors import (
     one_line,
     within,
 )
-from stepsim.base.structs import Values, replace
+from stepsim.base.structs import File, Values, replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
 
-def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
+def workload_of(path: File, *, strict: bool = False) -> Workload:
     """The workload in a file; raises WorkloadError, with `strict` for doubts about the file too."""
     if Path(path).suffix == ".toml" and Path(path).exists():
         raise WorkloadError(f"{path}: TOML is no workload: a topology is given by --topology (-t)")
@@ -72,7 +72,7 @@ def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
 
 
 def load_work(
-    path: str | Path, *, strict: bool = False, environment: Mapping[str, str] = {}
+    path: File, *, strict: bool = False, environment: Mapping[str, str] = {}
 ) -> Workload | Model:
     """A model by name or file, else a workload file; raises WorkloadError.
 
@@ -92,7 +92,7 @@ def topology_of(
     """A topology as `stepsim.load_topology` takes it; raises TopologyError, and PlanError."""
     within("npus", npus, 1, MAX_NPUS)
     found: object = topology
-    if isinstance(found, str | Path):
+    if isinstance(found, File):
         found = read_topology(named_file("topology", found, TopologyError))
     elif not isinstance(found, NestedTopology):
         from stepsim.files.topology.graph import topology_of_graph
@@ -103,7 +103,7 @@ def topology_of(
     return found if npus is None else found.fit(npus)
 
 
-def load_result(path: str | Path) -> "ResultDocument":
+def load_result(path: File) -> "ResultDocument":
     """The result in a JSON file.
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
@@ -134,7 +134,7 @@ _OF_MODELS = {"num-layers", "hidden-size", "hybrid-layer-pattern", "hybrid-overr
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
-def is_model(path: str | Path) -> bool:
+def is_model(path: File) -> bool:
     """Whether this is a model: a public one's name, or a file or folder that describes one.
 
     A public name is that model, whatever lies in the working folder; `./NAME` is the file. Names of
@@ -158,7 +158,7 @@ def is_model(path: str | Path) -> bool:
     return found is not None or path.name.endswith(_CONFIG)
 
 
-def is_model_at_sight(path: str | Path) -> bool:
+def is_model_at_sight(path: File) -> bool:
     """Whether this is a model whatever it holds: a public name, or a folder with a config.json."""
     return is_public(str(path)) or exists(Path(path) / _CONFIG)
 
@@ -191,7 +191,7 @@ def _of_hub(name: str) -> str:
     return rest if not is_public(model) and vendor in ("meta", "nvidia") else model
 
 
-def read_model(path: str | Path, environment: Mapping[str, str] = {}) -> Model:
+def read_model(path: File, environment: Mapping[str, str] = {}) -> Model:
     """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
 
     A launch script has the variables of the `environment`.
@@ -388,7 +388,7 @@ def shadowed(kind: str, name: object) -> list[str]:
 
     `kind` is one of `shipped_kinds`. Nothing is said of what is no such name.
     """
-    if not isinstance(name, str | Path):
+    if not isinstance(name, File):
         return []
     text = str(name)
     if not exists(text) or kind not in shipped_kinds(text):

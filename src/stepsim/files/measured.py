@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stepsim.base.errors import TraceError, member, within
 from stepsim.base.fields import checked
-from stepsim.base.structs import replace
+from stepsim.base.structs import File, replace
 from stepsim.base.units import format_time_ps, parse_bandwidth
 from stepsim.files.step_table import MeasuredStep, read_step_table
 from stepsim.files.traces.forms import MEGATRON, format_of, is_measured, is_profile, read_profile
@@ -25,12 +25,12 @@ from stepsim.network.topology.network import MAX_NPUS
 
 # What names of tables of measured steps end in.
 _TABLES = (".csv", ".toml")
-Run = RunSummary | LeafLog | str | Path
+Run = RunSummary | LeafLog | File
 """A measured run: read already, or its path."""
 
 
 @checked
-def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | LeafLog:
+def load_run(path: File, *, node_size: int | None = None) -> RunSummary | LeafLog:
     """Read a measured run: traces, analysed, or a log of leaf modules.
 
     `node_size` is the ranks per node where clocks do not tell it, 8 without it. Raises TraceError
@@ -47,9 +47,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
 
 
 @checked
-def load_profile(
-    path: str | Path, *, progress: Callable[[int, int], None] | None = None
-) -> Profile:
+def load_profile(path: File, *, progress: Callable[[int, int], None] | None = None) -> Profile:
     """Read a profile, or make one of the traces of all ranks of a run.
 
     `progress` hears of the files of a folder that are read, and of all. Raises TraceError naming
@@ -69,7 +67,7 @@ def load_profile(
     return found.run
 
 
-def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:
+def load_trace(path: File, *, node_size: int | None = None) -> RunSummary:
     """As `load_run`, of ranks with stage times; raises TraceError for a log of leaf modules."""
     run = load_run(path, node_size=node_size)
     if isinstance(run, LeafLog):
@@ -101,7 +99,7 @@ def load_measurements(
     runs: list[RunSummary | LeafLog] = []
     steps: list[MeasuredStep] = []
     for each in given:
-        if not isinstance(each, str | Path):
+        if not isinstance(each, File):
             runs.append(each)
             continue
         path = Path(each)

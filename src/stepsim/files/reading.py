@@ -23,7 +23,7 @@ import msgspec
 
 from stepsim.base.errors import StepsimError, UnitError, bad_value
 from stepsim.base.process import remembered
-from stepsim.base.structs import Document, Values, noun_of
+from stepsim.base.structs import Document, File, Values, noun_of
 from stepsim.base.units import plain_number
 from stepsim.base.writing import text_of_cell
 
@@ -90,7 +90,7 @@ def read_text(path: Path, error: type[StepsimError], what: str, expected: str) -
 
 
 def csv_rows(
-    path: str | Path, text: str, error: type[StepsimError]
+    path: File, text: str, error: type[StepsimError]
 ) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """The columns of a table, and its rows by them, each with the number of its line.
 
@@ -247,7 +247,7 @@ def question(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def named_file(kind: str, name_or_path: str | Path, error: type[StepsimError]) -> Path:
+def named_file(kind: str, name_or_path: File, error: type[StepsimError]) -> Path:
     """File of a shipped name, in any case and by any of its names, or the user's own path.
 
     Anything with a suffix or a folder is a path, `./NAME` too. What files hold is read where the

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Names, Noun
+from stepsim.base.structs import File, Names, Noun
 from stepsim.explain.diff import ResultDiff, diff_profiles, diff_results
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import Report, ResultDocument
@@ -53,7 +53,7 @@ def diff_files(a: Path, b: Path | None) -> FileDiffs:
     return _diffs_by_schedule(_by_schedule(first), _by_schedule(second), place)
 
 
-def load_recorded(path: str | Path) -> Recorded:
+def load_recorded(path: File) -> Recorded:
     """The result, the comparison or the profile in a JSON file.
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.

@@ -1,7 +1,6 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
@@ -10,7 +9,7 @@ from msgspec.structs import astuple
 
 from stepsim.base.arrays import Floats, Ints, median_place
 from stepsim.base.errors import PlanError, within
-from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds
+from stepsim.base.structs import Bytes, Document, Entry, File, Names, Noun, Picoseconds
 from stepsim.explain.memory import MemoryPart, StepMemory
 from stepsim.explore.batch.samples import StepSamples
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices, spread_prices
@@ -59,7 +58,7 @@ class DrawnBatches(Noun):
     @classmethod
     def named(
         cls,
-        lengths: str | Path | Sequence[int],
+        lengths: File | Sequence[int],
         packers: Iterable[str | Packer | PackerEntry],
         steps: int,
         seed: int,

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import PlanError, StepsimError, errors_at
-from stepsim.base.structs import Bytes, Document, Entry, Names, Numbers, Picoseconds, Share, replace
+from stepsim.base.structs import (
+    Bytes,
+    Document,
+    Entry,
+    File,
+    Names,
+    Numbers,
+    Picoseconds,
+    Share,
+    replace,
+)
 from stepsim.base.units import (
     format_size_bytes,
     format_time_ps,
@@ -57,7 +67,7 @@ def check_plan_file(
     step: str | None = None,
     memory: str | None = None,
     bubble: str | None = None,
-    calibration: str | Path | None = None,
+    calibration: File | None = None,
 ) -> BudgetDocument:
     """Simulate the plan in a file and compare it with a budget of texts; None is no limit.
 

@@ -21,7 +21,7 @@ from stepsim.base.executors import (
     pack,
     unpack,
 )
-from stepsim.base.structs import replace
+from stepsim.base.structs import File, replace
 from stepsim.base.units import Value
 from stepsim.explore.sweep.study import Outcomes, ScenarioGroup, Study
 from stepsim.files.axes import Grid
@@ -46,7 +46,7 @@ _GROUPS_TRIED = 32
 @contextmanager
 def swept(
     study: Study,
-    database: str | Path,
+    database: File,
     *,
     resume: bool = False,
     force: bool = False,
@@ -86,7 +86,7 @@ def swept(
         yield SweepTable(store=store)
 
 
-def run_sweep(study: Study, database: str | Path, **how: Any) -> SweepProgress:
+def run_sweep(study: Study, database: File, **how: Any) -> SweepProgress:
     """Compute what a database lacks of a study and close it; takes and raises what `swept` does."""
     with swept(study, database, **how) as table:
         return table.progress

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from stepsim.base.axes import CollectiveKind
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import File
 from stepsim.files.collectives.nccl_tests import is_nccl_tests, parse_nccl_tests
 from stepsim.files.collectives.times_csv import parse_comm_table
 from stepsim.files.reading import read_text
@@ -32,7 +33,7 @@ def read_measurements(paths: Sequence[Path], kind: CollectiveKind | None = None)
 
 
 def load_benchmarks(
-    nccl: CommTable | str | Path | Sequence[str | Path] | None, source: str = ""
+    nccl: CommTable | File | Sequence[File] | None, source: str = ""
 ) -> CommTable | None:
     """All curves together, or those that fit `source`; None where nothing is named.
 
@@ -40,6 +41,6 @@ def load_benchmarks(
     """
     if not nccl:
         return None
-    named = [nccl] if isinstance(nccl, str | Path) else nccl
+    named = [nccl] if isinstance(nccl, File) else nccl
     table = named if isinstance(named, CommTable) else read_measurements(list(map(Path, named)))
     return table.choose(source) if source else table
