@@ -95,7 +95,6 @@ def join_ranks(
     that overlap on the device are cut there. Raises TraceError for a rank that is there twice.
     """
     parts = sorted(read, key=lambda part: part.rank)
-    check_once(parts)
     _check_one_run(parts)
     told, tables = dict[str, list[Any]](), [dict(part.columns) for part in parts]
     for column in ("name", "group", "operator", "form", "mark"):
@@ -134,15 +133,6 @@ def join_ranks(
         has_steps=any(part.has_steps for part in parts),
     )
     return _cut_on_device(_aligned(profile, parts, one_clock=one_clock))
-
-
-def check_once(ranks: Sequence[RankPlace]) -> None:
-    """Raise TraceError where one of some ascending ranks is there twice."""
-    for one, other in pairwise(ranks):
-        if one.rank == other.rank:
-            raise TraceError(
-                f"{other.file}: rank {one.rank} is also in {one.file}: expected one run per folder"
-            )
 
 
 def _cut_on_device(profile: Profile) -> Profile:
@@ -184,7 +174,13 @@ def _main_begins(own: Events, steps: int) -> tuple[Ints, bool]:
 
 
 def _check_one_run(parts: Sequence[RankOperations]) -> None:
-    """Refuse traces of jobs of different sizes, or recorded hours apart by the time of day."""
+    """Refuse a rank that is there twice, and traces of jobs of other sizes or hours apart."""
+    for part, again in pairwise(parts):
+        if part.rank == again.rank:
+            raise TraceError(
+                f"{again.file}: rank {part.rank} is also in {part.file}: expected one run per "
+                "folder"
+            )
     worlds = {part.world: part for part in parts if part.world}
     if len(worlds) > 1:
         (one, first), (other, second) = sorted(worlds.items())[:2]

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stepsim.base.arrays import bins
-from stepsim.base.errors import TraceError
+from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.units import format_time_ps
-from stepsim.files.traces.joined import check_once
 from stepsim.files.traces.megatron_lines import RankLines
-from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
+from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, Degrees, OpKind
 from stepsim.measured.run_profile import fused, of_kinds
 
 # Operations may seem to overlap by as much: times are written in hundredths of a millisecond.
@@ -96,21 +95,26 @@ def _check_messages(trace: RankLines) -> Iterator[str]:
             )
 
 
-def check_ranks(traces: Sequence[RankLines], source: str, pp: int) -> None:
-    """Refuse what is not one whole run of ascending ranks.
+def check_ranks(traces: Sequence[RankLines], source: str, degrees: Degrees) -> None:
+    """Refuse what is not one whole run of several ranks.
 
-    Raises TraceError for a rank traced twice, traces of different runs, and stages without a trace.
+    Raises TraceError for a rank on another stage than degrees tell, traces of different runs, and
+    stages without a trace.
     """
-    check_once(traces)
-    first = traces[0]
+    if len(traces) == 1:
+        return
+    first, pp, npus = traces[0], degrees.pp, degrees.npus
     for trace in traces:
+        if npus and trace.stage != trace.rank * pp // npus:
+            allowed = f"{trace.rank * pp // npus} for rank {trace.rank} of {npus} in {pp} stages"
+            raise TraceError(bad_value(trace.where(0), "stage_id", trace.stage, allowed))
         if trace.microbatches != first.microbatches:
             raise TraceError(
                 f"{trace.file}: holds {trace.microbatches} microbatches, {first.file} "
                 f"{first.microbatches}: expected one run per folder"
             )
     missing = sorted(set(range(pp)) - {trace.stage for trace in traces})
-    if missing and len(traces) > 1:
+    if missing:
         raise TraceError(
             f"{source}: no trace of stage {', '.join(map(str, missing))} of {pp}: give all stages, "
             "or one rank's file, from which the others are inferred"

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from stepsim.base.arrays import ints
-from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.errors import TraceError
 from stepsim.base.structs import Names, Numbers, replace
-from stepsim.files.reading import open_file
+from stepsim.files.reading import read_bytes
 from stepsim.files.traces.joined import RankOperations, join_ranks
 from stepsim.files.traces.megatron_checks import check_rank, check_ranks
 from stepsim.files.traces.megatron_lines import RankLines, read_rank
@@ -65,14 +65,15 @@ def read_megatron_trace(path: Path) -> Profile:
         warnings.append(f"{path}: holds {dropped + 1} steps: the last one is used")
     warnings += [text for trace in traces for text in check_rank(trace)]
     degrees = _degrees(str(path), traces)
-    check_ranks(traces, str(path), degrees.pp)
     missing = degrees.untraced(trace.rank for trace in traces)
     if len(traces) > 1 and missing:
         warnings.append(
             f"{path}: rank {', '.join(map(str, missing[:8]))} of {degrees.npus} has no trace: the "
             "other ranks of its stage stand for it"
         )
-    return _joined(str(path), degrees, traces, tuple(warnings))
+    profile = _joined(str(path), degrees, traces, tuple(warnings))
+    check_ranks(traces, str(path), degrees)
+    return profile
 
 
 def _joined(source: str, degrees: Degrees, traces: Sequence[RankLines], warnings: Names) -> Profile:
@@ -176,15 +177,10 @@ def _may_be_trace(file: Path) -> bool:
     A text about the run has words, and no line of a rank.
     """
     try:
-        with open_file(file) as lines:
-            text = False
-            for line in lines:
-                if re.match(rb"\s*rank:\d+:", line):
-                    return True
-                text = text or not line.isspace()
-            return not text
+        data = read_bytes(file)
     except OSError:
         return True
+    return not data.strip() or re.search(rb"(?m)^\s*rank:\d+:", data) is not None
 
 
 def _degrees(source: str, traces: Sequence[RankLines]) -> Degrees:
@@ -202,7 +198,6 @@ def _degrees(source: str, traces: Sequence[RankLines]) -> Degrees:
         npus = tp * dp * pp
     if dp is None and npus and tp:
         dp = npus // (tp * pp)
-    _check_stages(traces, npus, pp)
     sends = OpKind.SEND_FORWARD, OpKind.RECV_FORWARD, OpKind.RECV_BACKWARD
     message = of_kinds(first.events, *sends)
     return Degrees(
@@ -228,22 +223,6 @@ def _stages_of_warm_up(trace: RankLines) -> int:
     if len(np.unique(events.microbatch[steps])) < forwards or 1 < warm_up == forwards:
         return 0
     return trace.stage + warm_up
-
-
-def _check_stages(traces: Sequence[RankLines], npus: int | None, pp: int) -> None:
-    if npus is None or npus % pp or len(traces) == 1:
-        return
-    for trace in traces:
-        expected = trace.rank * pp // npus
-        if trace.stage != expected:
-            raise TraceError(
-                bad_value(
-                    f"{trace.file}:{trace.line[0]}",
-                    "stage_id",
-                    trace.stage,
-                    f"{expected} for rank {trace.rank} of {npus} in {pp} stages",
-                )
-            )
 
 
 def _known_degrees(*names: str) -> dict[str, int]:
