@@ -3,7 +3,6 @@
 Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008.
 """
 
-from functools import cached_property
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -51,7 +50,7 @@ class DragonflyShape(Noun):
 _Number = TypeVar("_Number", int, Ints)
 
 
-class Dragonfly(Noun, dict=True):
+class Dragonfly(Noun):
     """Links of `size` positions as in `Ports`, then local ones group by group, then global ones.
 
     Global port j of a group leads j % (groups - 1) + 1 groups on, and sits on router
@@ -108,21 +107,20 @@ class Dragonfly(Noun, dict=True):
         if self.size < shape.group:
             return (Digit(self.size, turns=False),)
         return (
-            *([Digit(shared, turns=True, any_order=True)] if shared > 1 else []),
+            Digit(shared, turns=True, any_order=True),
             Digit(shape.npus // shared, turns=True, any_order=True),
             Digit(shape.routers, turns=False),
             Digit(self._groups, turns=True),
         )
 
-    @cached_property
+    @property
     def farthest(self) -> Numbers:
-        """The longest route from the first group, which looks like all others."""
-        firsts = np.arange(0, self.size, self.shape.npus, dtype=np.int64)
-        lasts = np.append(firsts[1:], self.size) - 1
-        start, end = np.meshgrid(firsts[: self.shape.routers], lasts, indexing="ij")
-        none = np.zeros(start.size, np.int64)
-        hops = self.hops(Flows(none, start.reshape(-1), end.reshape(-1), none.astype(np.float64)))
-        return tuple(hops[np.argmax(hops.sum(axis=1))].tolist())
+        """The longest route from one group to another, or within the only one."""
+        local = self.size > self.shape.npus
+        if self._groups > 1:
+            local = self._lengths.min(axis=0).max()
+        ports = (2 * (layer.trees > 1) for layer in self._ports)
+        return (*ports, int(local), int(self._groups > 1))
 
     def ends(self, link: int) -> tuple[Node, Node]:
         """A position and its router, or two routers."""
