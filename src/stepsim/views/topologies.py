@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import networkx as nx
 
-from stepsim.base.structs import Noun, Values
+from stepsim.base.structs import Values
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.show.figures.drawing import above, drawn, legend
@@ -28,32 +28,28 @@ _GRIDS = (DimensionKind.TORUS, DimensionKind.MESH)
 _SEED = 1
 
 
-class Picture(Noun):
-    """What is drawn: nodes with their layers, edges with class and count, places, what is not."""
-
-    graph: "nx.Graph[str]"
-    places: Values
-    note: str
-
-
 @drawn
 def draw_topology(topology: Topology, style: FigureStyle) -> "Figure":
     """NPUs, switches and cables."""
-    shown = picture(topology)
+    graph, places, note = picture(topology)
     figure = style.figure(0.0)
-    layers = {layer for _, layer in shown.graph.nodes(data="layer")}
+    layers = {layer for _, layer in graph.nodes(data="layer")}
     height = 1.3 * len(layers) + 0.6 if len(layers) > 1 else 0.8 * style.width_in
     figure.set_figheight(height + (0.9 if style.narrow else 0.0))
     axes = figure.subplots()
-    _draw(axes, shown, style)
-    _label(figure, topology, shown, style)
+    _draw(axes, graph, places, style)
+    _label(figure, topology, graph, style)
+    above(figure, style, *filter(None, (f"{topology.name}: {topology.npus:,} NPUs", note)))
     axes.margins(0.03, 0.25 if len(layers) > 1 else 0.05)
     axes.set_axis_off()
     return figure
 
 
-def picture(topology: Topology) -> Picture:
-    """Lay out a topology; large ones are drawn in part."""
+def picture(topology: Topology) -> tuple["nx.Graph[str]", Values, str]:
+    """What is drawn: nodes with their layers, edges with class and count; places; what is not.
+
+    Large topologies are drawn in part.
+    """
     # without directions: links both ways are one cable
     graph: nx.Graph[str] = nx.Graph(topology.graph())
     note, classes = "", [link.name for link in topology.link_classes]
@@ -68,7 +64,7 @@ def picture(topology: Topology) -> Picture:
         places = nx.spring_layout(graph, seed=_SEED, iterations=200)
     else:
         places = nx.circular_layout(graph)
-    return Picture(graph=graph, places=places, note=note)
+    return graph, places, note
 
 
 def _rows(graph: "nx.Graph[str]") -> Values:
@@ -117,9 +113,8 @@ def _add_layers(graph: "nx.Graph[str]", node_size: int) -> None:
         graph.nodes[node]["layer"] = -1 if inside else far[node]
 
 
-def _draw(axes: "Axes", shown: Picture, style: FigureStyle) -> None:
+def _draw(axes: "Axes", graph: "nx.Graph[str]", places: Values, style: FigureStyle) -> None:
     """Cables as thick as there are many, NPUs as numbered circles, switches as squares."""
-    graph, places = shown.graph, shown.places
     layer = dict(graph.nodes(data="layer"))
     for start, end, edge in graph.edges(data=True):
         bends = layer[start] == layer[end] and any(layer.values())
@@ -149,17 +144,17 @@ def _draw(axes: "Axes", shown: Picture, style: FigureStyle) -> None:
         nx.draw_networkx_labels(graph, places, names, ax=axes, font_size=0.6 * style.font_pt)
 
 
-def _label(figure: "Figure", topology: Topology, shown: Picture, style: FigureStyle) -> None:
-    """The title, and what each colour of cables is."""
+def _label(
+    figure: "Figure", topology: Topology, graph: "nx.Graph[str]", style: FigureStyle
+) -> None:
+    """What each colour of cables is."""
     from matplotlib.lines import Line2D
 
     handles = []
-    for number in sorted({number for _, _, number in shown.graph.edges(data="link_class")}):
+    for number in sorted({number for _, _, number in graph.edges(data="link_class")}):
         link = topology.link_classes[number]
         words = (
             f"{link.name}\n{format_bandwidth(link.bandwidth)}, {format_time_ps(link.latency_ps)}"
         )
         handles.append(Line2D([], [], color=series_colour(number), label=words))
     legend(figure, style, handles)
-    title = f"{topology.name}: {topology.npus:,} NPUs", shown.note
-    above(figure, style, *filter(None, title))
