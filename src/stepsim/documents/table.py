@@ -65,6 +65,10 @@ class Column(Noun):
         return value if isinstance(value, str) else self.write(value)
 
 
+Heads = dict[str, Column]
+"""Columns by their heads."""
+
+
 def _at(path: str) -> Callable[[Any], Any]:
     """What stands at a path, of any item."""
     steps = path.split(".")
@@ -122,10 +126,10 @@ _UNITS: Mapping[str, Callable[[str], Column]] = {
 }  # fmt: skip
 
 
-_NONE: Mapping[str, Column] = {}
+_NONE: Heads = {}
 
 
-def paths(text: str, others: Mapping[str, Column] = _NONE) -> dict[str, Column]:
+def paths(text: str, others: Heads = _NONE) -> Heads:
     """Columns by head, of the paths in a text, e.g. `rank, longest = busy.step_ps, gain:+.1%`.
 
     The end of an attribute's name says how its numbers are written, or a format of Python behind
@@ -156,7 +160,7 @@ class Table(Noun):
     """
 
     caption: str = ""
-    columns: Mapping[str, Column]
+    columns: Heads
     rows: tuple[tuple[Cell, ...], ...]
     most: int = 0
     both_ends: bool = False
@@ -186,9 +190,7 @@ Sheet = Iterable[Shown]
 """What is shown of a result, one below the other."""
 
 
-def table_of(
-    caption: str, items: Iterable[Any], columns: Mapping[str, Column], **more: Any
-) -> Table:
+def table_of(caption: str, items: Iterable[Any], columns: Heads, **more: Any) -> Table:
     """A row per item, its cells as the columns say; `more` are other fields of the table.
 
     Of a column that does not know whether it holds numbers, its cells tell.

@@ -1,10 +1,10 @@
 """A predicted step beside a measured one: the answer, the parts, and every row."""
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.documents.table import ERROR, Column, Sheet, paths, table_of
+from stepsim.documents.table import ERROR, Sheet, paths, table_of
 from stepsim.explain.against import Against
 
-_TIMES: dict[str, Column] = {
+_TIMES = {
     **paths("predicted_ps, measured_ps, difference = difference_ps"),
     "change": ERROR.of(
         lambda row: row.measured_ps / row.predicted_ps - 1 if row.predicted_ps else None

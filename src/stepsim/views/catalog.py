@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from stepsim.documents.table import SHARE, TEXT, Cell, Column, Sheet, paths, table_of
+from stepsim.documents.table import SHARE, TEXT, Cell, Column, Heads, Sheet, paths, table_of
 from stepsim.files.catalog import (
     CatalogDocument,
     CatalogModel,
@@ -18,7 +18,7 @@ def _active(model: CatalogModel) -> Cell:
     return model.active_parameters if is_sparse else None
 
 
-_COLUMNS: Mapping[str, Mapping[str, Column]] = {
+_COLUMNS: Mapping[str, Heads] = {
     "models": paths(
         "model = name, parameters, per token, layers, configuration = source",
         {"parameters": _PARAMETERS.of("parameters"), "per token": _PARAMETERS.of(_active)},

@@ -15,7 +15,7 @@ from stepsim.documents.table import (
     SIZE,
     TEXT,
     Answer,
-    Column,
+    Heads,
     Sheet,
     Shown,
     Table,
@@ -229,7 +229,7 @@ def _links(diff: ResultDiff) -> Table:
     )
 
 
-def _times(change: str = "") -> dict[str, Column]:
+def _times(change: str = "") -> Heads:
     """Both times of a change, an attribute of the items or they themselves."""
     return paths(f"A = {change}a_ps, B = {change}b_ps, difference = {change}difference_ps")
 

@@ -20,7 +20,7 @@ from stepsim.documents.table import (
     SIZE,
     TEXT,
     TIME,
-    Column,
+    Heads,
     Sheet,
     Table,
     paths,
@@ -113,7 +113,7 @@ def topology_shown(seen: TopologyNumbers, library: Library) -> Sheet:
 
 
 # How constants are written, by the ends of their names.
-_UNITS: Mapping[str, Column] = {
+_UNITS: Heads = {
     "_ps": TIME, "_bytes": SIZE, "bandwidth": BANDWIDTH, "rate": FLOPS, "peak": FLOPS,
 }  # fmt: skip
 # Fields that say of which files they are, or are tables of their own.

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word, time_unit
-from stepsim.documents.table import AS_IS, TEXT, Column, Sheet, Table, paths, table_of
+from stepsim.documents.table import AS_IS, TEXT, Sheet, Table, paths, table_of
 from stepsim.explore.plan.asked import PlanDocument, PlanEntry
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.files.models.launch import LaunchForm
@@ -123,7 +123,7 @@ def _plans_table(found: PlanDocument) -> Table:
     told = [name for name in names if _is_told(plans, name)]
     uneven = any("layout" in plan.options for plan in plans)
     layout = AS_IS.of(lambda plan: plan.options.get("layout", "equal"))
-    columns: dict[str, Column] = {
+    columns = {
         **{_HEADS.get(name, name): AS_IS.of(partial(_value_of, name=name)) for name in told},
         **({"layout": layout} if uneven else {}),
         **(_DRAWN if plans[0].drawn else {}),

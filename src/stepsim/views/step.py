@@ -15,6 +15,7 @@ from stepsim.documents.table import (
     TEXT,
     TIME,
     Column,
+    Heads,
     Ordered,
     Pairs,
     Piece,
@@ -238,7 +239,7 @@ def _memory_table(result: Report) -> Table:
     )
 
 
-def parts_columns(names: Iterable[str]) -> dict[str, Column]:
+def parts_columns(names: Iterable[str]) -> Heads:
     """The times of some parts in the breakdown of each item."""
     return {part_label(name): TIME.of(f"breakdown_ps.{name}") for name in names}
 

@@ -14,6 +14,7 @@ from stepsim.documents.table import (
     TEXT,
     TIME,
     Column,
+    Heads,
     Ordered,
     Sheet,
     Table,
@@ -118,7 +119,7 @@ def noise_sweep_shown(found: NoiseSweepDocument) -> Sheet:
     yield from first_failure(found)
 
 
-def sampled_table(found: _Sampled, caption: str, columns: Mapping[str, Column]) -> Table:
+def sampled_table(found: _Sampled, caption: str, columns: Heads) -> Table:
     """A row per scenario: its axes, then columns of what was sampled, or that it failed."""
     failed = ("failed", *[""] * (len(columns) - 1))
     cells = [column.value for column in columns.values()]
