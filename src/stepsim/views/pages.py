@@ -8,7 +8,7 @@ from stepsim.base.errors import PlanError, SweepError
 from stepsim.base.process import paused
 from stepsim.base.structs import File, Noun, replace
 from stepsim.base.writing import write_whole
-from stepsim.documents.table import Sheet, Shown, Table
+from stepsim.documents.table import Sheet, Table
 from stepsim.explain.report import Report, ResultDocument
 from stepsim.explain.stragglers import Stragglers
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
@@ -43,9 +43,6 @@ from stepsim.views.timelines import drawn_profile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Worth = Sensitivity | str
-"""What one per cent is worth, or why that is not known."""
 
 
 class Page(Noun):
@@ -130,7 +127,8 @@ def step_page(
     runs += [recorded_run(measured, "Measured")] if measured else []
     ran = Path(step.report.workload).name if measured else step.report.workload
     title = f"{ran} on {step.report.topology}"
-    shown = [*_concluded(step.report), *tables, *_worth({"": find_what_if(job)})]
+    worth = _worth({"": job}) if job else ["A replay has no sensitivities."]
+    shown = [*_concluded(step.report), *tables, *worth]
     return Page(title=title, shown=shown, runs=runs)
 
 
@@ -168,20 +166,19 @@ def comparison_page(comparison: ComparedSchedules, job: StepInputs) -> Page:
     document = ComparisonDocument.of(comparison)
     fastest = sorted(comparison.valid, key=lambda pair: pair[1].report.step_time_ps)
     runs = [simulated_run(step, name) for name, step in fastest]
-    what_if = {
-        name: find_what_if(replace(job, options=step.timeline.graph.options))
-        for name, step in comparison.valid
+    jobs = {
+        name: replace(job, options=step.timeline.graph.options) for name, step in comparison.valid
     }
-    return _of_comparison(document, runs, what_if)
+    return _of_comparison(document, runs, jobs)
 
 
 def _of_comparison(
-    found: ComparisonDocument, runs: Sequence[Plain], what_if: dict[str, Worth]
+    found: ComparisonDocument, runs: Sequence[Plain], jobs: Mapping[str, StepInputs]
 ) -> Page:
     first, parts = found.runs[0], comparison_tables(found)["parts"]
     title = f"{first.workload} on {first.topology}"
     answer = comparison_answer(found).lines[1:]
-    shown = [*answer, *comparison_shown(found), parts, *_worth(what_if)]
+    shown = [*answer, *comparison_shown(found), parts, *_worth(jobs)]
     warnings = [text for run in found.runs for text in run.warnings]
     return Page(title=title, shown=shown, runs=runs, warnings=warnings)
 
@@ -223,29 +220,22 @@ def sensitivity_page(found: Sensitivity) -> Page:
     return Page(title=title, shown=sensitivity_shown(found), warnings=found.warnings)
 
 
-def _worth(runs: dict[str, Worth]) -> list[Shown]:
-    """What one per cent of each parameter is worth, a column per run, or why it is not known."""
-    found = {name: each for name, each in runs.items() if isinstance(each, Sensitivity)}
-    notes = (
-        note if note in each.notes else f"{each.schedule}, {note}"
-        for each in found.values()
-        for note in (*each.notes, *path_changes(each))
-    )
-    reasons = (each for each in runs.values() if isinstance(each, str) and each)
-    return [*([worth_table(found)] if found else []), *dict.fromkeys((*notes, *reasons))]
+def _worth(jobs: Mapping[str, StepInputs]) -> Sheet:
+    """What one per cent of each parameter is worth, a column per job, or why that is not known.
 
-
-def find_what_if(job: StepInputs | None) -> Worth:
-    """What one per cent of each parameter of a job is worth.
-
-    A text where derivatives are not defined, as with links that transfers share.
+    It is not with links that transfers share, for one.
     """
-    if job is None:
-        return "A replay has no sensitivities."
-    try:
-        return find_sensitivity(job)
-    except PlanError as error:
-        return f"No sensitivities: {error}."
+    found: dict[str, Sensitivity] = {}
+    notes: list[str] = []
+    for name, job in jobs.items():
+        try:
+            each = found[name] = find_sensitivity(job)
+        except PlanError as error:
+            notes.append(f"No sensitivities: {error}.")
+        else:
+            notes += each.notes
+            notes += (f"{each.schedule}, {change}" for change in path_changes(each))
+    return [*([worth_table(found)] if found else []), *dict.fromkeys(notes)]
 
 
 _DATABASE = b"SQLite format 3\0"
