@@ -15,7 +15,6 @@ from stepsim.face.results import Result
 from stepsim.files.reading import topology_names
 from stepsim.network.topology import Topology
 
-MODES = ("none", "siblings", "fair")
 POD = """
 name = "pod"
 source = "test"
@@ -50,10 +49,15 @@ def pod(folder: Path, over: int, *, leaf: int = 16, bandwidth: str = "200 Gbps")
     return path
 
 
+def in_both_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
+    """Runs with links shared with siblings, by default, and with all."""
+    return [stepsim.simulate(workload, topology, **job, **c) for c in ({}, {"contention": "fair"})]
+
+
 def in_all_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
-    """Runs with links to itself, shared with siblings, shared with all; the second by default."""
-    alone, _, fair = (stepsim.simulate(workload, topology, contention=c, **job) for c in MODES)
-    return [alone, stepsim.simulate(workload, topology, **job), fair]
+    """Those, after the run with links to itself."""
+    alone = stepsim.simulate(workload, topology, contention="none", **job)
+    return [alone, *in_both_modes(workload, topology, **job)]
 
 
 def seconds(results: list[Result]) -> list[float]:
@@ -140,7 +144,7 @@ SHIPPED: dict[str, dict[str, Any]] = {
 def test_siblings_equal_fair_where_only_siblings_meet(
     name: str, topology: str, workloads: Path
 ) -> None:
-    _, siblings, fair = in_all_modes(workloads / f"{name}.txt", topology, **SHIPPED[name])
+    siblings, fair = in_both_modes(workloads / f"{name}.txt", topology, **SHIPPED[name])
     assert siblings.step_time_s == pytest.approx(fair.step_time_s, rel=0.01)
 
 
@@ -150,13 +154,13 @@ def test_siblings_equal_fair_where_only_siblings_meet(
 def test_siblings_equal_fair_on_whole_shipped_jobs(
     name: str, topology: str, workloads: Path
 ) -> None:
-    _, siblings, fair = in_all_modes(workloads / f"{name}.txt", topology)
+    siblings, fair = in_both_modes(workloads / f"{name}.txt", topology)
     assert siblings.step_time_s == pytest.approx(fair.step_time_s, rel=0.01)
 
 
 def test_traffic_beside_siblings_is_warned_about(workloads: Path) -> None:
     """Gradients reduced during the backward meet messages and exchanges on shared NICs."""
-    _, siblings, fair = in_all_modes(workloads / "moe_128.txt", "dgx-v100", dp_overlap=True)
+    siblings, fair = in_both_modes(workloads / "moe_128.txt", "dgx-v100", dp_overlap=True)
     assert fair.step_time_s > 1.02 * siblings.step_time_s
 
 

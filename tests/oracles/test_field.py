@@ -18,13 +18,13 @@ SCRIPTS: tuple[tuple[str, str, float], ...] = (
 LOGS: tuple[tuple[str, str, float], ...] = (
     (
         "maxtext.log",
-        "--config llama-3-8b --gpus 8 --global-batch 32 --seq 8192 -t tpu-v5e",
+        "--config llama-3-8b --gpus 8 --global-batch 8 --seq 8192 -t tpu-v5e",
         2.950,
     ),
     ("deepspeed_zero.log", "--config llama-3-8b --gpus 8 --global-batch 64 --seq 4096", 10.0),
     (
         "megatron_ds_seconds.log",
-        "--config bloom-176b --gpus 384 --tp 4 --pp 12 --global-batch 2048 --seq 2048 -t hgx-a100",
+        "--config bloom-176b --gpus 384 --tp 4 --pp 12 --global-batch 64 --seq 2048 -t hgx-a100",
         105.1,
     ),
     ("hf_trainer.log", "--config llama-3-8b --gpus 8 --global-batch 64 --seq 4096", 10.0),
