@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.models.fields import Fields, Keys
+from stepsim.files.models.fields import Keys
 from stepsim.files.models.layers import Kind, Kinds
 from stepsim.workload.model.architecture import (
     Attention,
@@ -121,8 +121,7 @@ class Attentions(Kinds, kw_only=True):
             heads = said
         grouped, kv_heads = self.flag("new_decoder_architecture"), self.some("KV_HEADS")
         kv_heads = 1 if self.flag("multi_query") and not grouped else kv_heads or heads
-        layers = self.inside("per_layer_config").values
-        own_layer = Fields(place=self.place, values=layers.get(f"{layer:02d}") or {})
+        own_layer = self.inside(f"per_layer_config.{layer:02d}")
         wide = kind is Kind.FULL and self.has("global_head_dim")
         shares = self.flag("attention_k_eq_v") and wide
         sizes = {

@@ -225,11 +225,8 @@ class MegatronArguments(Fields, kw_only=True):
     def mamba(self) -> Mamba2:
         """Mamba-2; as wide as twice the hidden width where no heads are given."""
         width = self.count("mamba-head-dim", default=64)
-        return Mamba2(
-            heads=self.count("mamba-num-heads", default=max(2 * self.hidden // width, 1)),
-            head_dim=width,
-            **self.part("megatron_mamba"),
-        )
+        heads = max(2 * self.hidden // width, 1)
+        return Mamba2(head_dim=width, **self.part("megatron_mamba", heads=heads))
 
     def architecture(self, name: str) -> Architecture:
         """All of the model; raises WorkloadError naming the argument at fault."""
@@ -300,11 +297,7 @@ class MegatronArguments(Fields, kw_only=True):
         """Attention of a layer; its window is a number of tokens, or the first of a pair."""
         heads = self.count("num-attention-heads")
         if self.has("multi-latent-attention"):
-            return LatentAttention(
-                heads=heads,
-                query_rank=self.some("q-lora-rank"),
-                **self.part("megatron_latent"),
-            )
+            return LatentAttention(heads=heads, **self.part("megatron_latent", query_rank=None))
         if not self.has("kv-channels") and self.hidden % heads:
             expected = (
                 f"a divisor of --hidden-size, {self.hidden}, where no --kv-channels are given"
@@ -343,13 +336,11 @@ class MegatronArguments(Fields, kw_only=True):
             return dense, None
         width = self.count("ffn-hidden-size", default=usual)
         return dense, ExpertMlp(
-            **self.part("megatron_experts"),
-            width=self.count("moe-ffn-hidden-size", default=width),
+            **self.part("megatron_experts", width=width, latent=None),
             activation=activation,
             bias=biased,
             router_bias=self.has("moe-router-bias"),
             shared_gate=self.has("moe-shared-expert-gate"),
-            latent=self.some("moe-latent-size"),
         )
 
     def chosen(self, name: str, usual: str = "") -> list[bool]:

@@ -60,7 +60,7 @@ class _Seeing(Fields, kw_only=True):
 
         Norms are RMS norms where MLPs are gated.
         """
-        said = self.part("tower")
+        said, patch = self.part("tower"), self.part("patch", frames=frames)
         layer = Layer(
             attention=GroupedAttention(
                 **said,
@@ -80,16 +80,9 @@ class _Seeing(Fields, kw_only=True):
             depth=self.count("TOWER_LAYERS"),
             layer=layer,
             norm=NormKind.RMS if gated else NormKind.LAYER,
-            patch=self._patch(frames),
+            patch=patch["channels"] * patch["frames"] * patch["side"] ** 2,
             **more,
         )
-
-    def _patch(self, frames: int) -> int:
-        """Numbers of a patch: three colours of its points, of so many frames."""
-        side = self.count("patch_size")
-        frames = self.count("temporal_patch_size", default=frames)
-        channels = self.count("in_channels", "in_chans", "num_channels", default=3)
-        return channels * frames * side * side
 
     def _patches(self) -> int:
         """Patches of an image."""
