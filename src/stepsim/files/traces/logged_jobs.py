@@ -32,26 +32,13 @@ _YAML_LINE = re.compile(r"(?:\d+: )?(  )?(?:([a-z]\w*):|- )\s*(.*)")
 _NOTHING = ("None", "null", "[]", "")
 
 
-class _Words(Noun, forbid_unknown_fields=True):
-    """What logs say of jobs, as `logged_jobs.toml` has it."""
-
-    sections: Names
-    of_others: Names
-    others: Names
-    of_experts: Names
-    experts: Names
-    llama: Names
-    lines: dict[str, dict[str, dict[str, str]]]
-
-
-def _words() -> _Words:
-    return shipped(__file__, "logged_jobs.toml", _Words)
+_WORDS = shipped(__file__, "logged_jobs.toml", Values)
 
 
 def _said(framework: str, lines: list[str]) -> AskedOptions:
     """Options that lines of a framework say; of several the last one counts."""
     found: AskedOptions = {}
-    for pattern, options in _words().lines[framework].items():
+    for pattern, options in _WORDS["lines"][framework].items():
         for told in filter(None, map(re.compile(pattern).search, lines)):
             found |= options
             found |= {name: int(value) for name, value in told.groupdict().items()}
@@ -126,7 +113,7 @@ def _yaml_values(lines: list[str]) -> dict[str, str]:
         elif inside and key:
             sections[section][key].append(value)
     found: dict[str, str] = {}
-    last = _words().sections
+    last = _WORDS["sections"]
     others = [name for name in sections if name not in last]
     for name in (*others, *last):
         for key, items in sections.get(name, {}).items():
@@ -140,15 +127,18 @@ def _kept(printed: Mapping[str, str]) -> dict[str, str]:
 
     What has no value is left out, and what layers are like that the job has none of.
     """
-    words = _words()
     values = {
         name: re.sub(r"^\['([^']*)'\]$", r"\1", value.strip().strip("'\""))
         for name, value in printed.items()
         if value.strip() not in _NOTHING
     }
     given = {name for name, value in values.items() if value.lower() != "false"}
-    kinds = ((words.others, words.of_others), (words.experts, words.of_experts))
-    absent = [name for names, of_kind in kinds if not given & {*names} for name in of_kind]
+    absent = [
+        name
+        for kind in ("others", "experts")
+        if not given & {*_WORDS[kind]}
+        for name in _WORDS[f"of_{kind}"]
+    ]
     if "bf16" not in given and "params_dtype" in given:
         values["bf16" if "bfloat16" in values["params_dtype"] else "fp16"] = "true"
     if values.get("use_flash_attn") == "False" and values.get("transformer_impl") == "local":
@@ -233,43 +223,21 @@ def _asked_of_config(path: Path, configured: Values, model: Model) -> tuple[Aske
 
 
 def _nanotron_job(path: Path, text: str) -> LoggedJob:
-    degrees = _fields(text, "ParallelismArgs", "dp", "pp", "tp", "context_parallel_size")
-    tokens = _fields(
-        text,
-        "TokensArgs",
-        *("sequence_length", "micro_batch_size", "batch_accumulation_per_replica"),
-    )
+    said = _said("nanotron", [text])
     options: AskedOptions = {"framework": "nanotron"}
-    if {"dp", "pp", "tp"} <= degrees.keys() and len(tokens) == 3:
-        dp, tp, pp = (degrees[name] for name in ("dp", "tp", "pp"))
-        cp, size = degrees.get("context_parallel_size", 1), tokens["micro_batch_size"]
-        options |= {
-            "tp": tp,
-            "pp": pp,
-            "cp": cp,
-            "npus": dp * cp * tp * pp,
-            "microbatch_size": size,
-            "global_batch": dp * size * tokens["batch_accumulation_per_replica"],
-            "sequence": tokens["sequence_length"],
-            "zero": _fields(text, "OptimizerArgs", "zero_stage").get("zero_stage", 0),
-        }
-        if recomputes := re.search(r"\brecompute_layer=(True|False)", text):
-            options["recompute"] = "full" if recomputes[1] == "True" else "none"
-        if tp > 1:
+    if {"tp", "pp", "dp", "microbatch_size", "accumulation", "sequence"} <= said.keys():
+        dp, accumulation = said.pop("dp"), said.pop("accumulation")
+        options |= {"cp": 1, "zero": 0} | said
+        options["npus"] = dp * options["cp"] * options["tp"] * options["pp"]
+        options["global_batch"] = dp * options["microbatch_size"] * accumulation
+        if options["tp"] > 1:
             options["sequence_parallel"] = "TensorParallelLinearMode.REDUCE_SCATTER" in text
     return LoggedJob(model=_llama(path, text), options=options)
 
 
-def _fields(text: str, name: str, *wanted: str) -> dict[str, int]:
-    """Whole numbers of a dataclass as Python represents it, by the names of its fields."""
-    part = text.partition(f"{name}(")[2]
-    found = {each: re.search(rf"\b{each}=(\d{{1,18}})\b", part) for each in wanted}
-    return {each: int(match[1]) for each, match in found.items() if match}
-
-
 def _llama(path: Path, text: str) -> Model | None:
     """The model of nanotron's `LlamaConfig`; None where none is printed, or it is another."""
-    values: Values = dict(_fields(text, "LlamaConfig", *_words().llama))
+    values = _said("llama", [text])
     if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= values.keys():
         return None
     values |= {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}
