@@ -7,9 +7,11 @@ ranges that are named as steps are steps: what a process launched inside of one 
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -54,7 +56,7 @@ def read_nsys(path: Path) -> Profile:
         open_file(path, _MOST_BYTES).close()
         address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as database:
-            rows = list(_operations(database, path))
+            rows = sorted(_operations(database, path), key=itemgetter(0, 1, 4, 5))
             gpus = _gpus(database)
             launches = dict(_launches(database))
             ranges = list(_ranges(database))
@@ -64,15 +66,13 @@ def read_nsys(path: Path) -> Profile:
         raise TraceError(f"{path}: not an export of Nsight Systems: {error}") from None
     if not rows:
         raise TraceError(f"{path}: no kernel in the profile: record CUDA activities")
-    devices = sorted({(row[0], row[1]) for row in rows})
-    single = len({process for process, _ in devices}) == 1
+    single = len({row[0] for row in rows}) == 1
     parts = []
-    for place, device in enumerate(devices):
-        mine = [row for row in rows if (row[0], row[1]) == device]
-        rank = int(device[1]) if single else place
+    for place, ((_, device), mine) in enumerate(groupby(rows, itemgetter(0, 1))):
+        rank = device if single else place
         try:
             found = _rank(rank, mine, launches, ranges, path)
-            parts.append(replace(found, gpu=gpus.get(device[1], "")))
+            parts.append(replace(found, gpu=gpus.get(device, "")))
         except OverflowError:
             raise TraceError(f"{path}: a time of device {rank} is too large") from None
     return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
@@ -97,8 +97,9 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
         for short, whole, *row in database.execute(query):
             named, form = row[:_NAMED], row[_NAMED:]
             if not all(isinstance(each, int) for each in named) or not isinstance(short, str):
-                shown = (*named, short)
-                raise TraceError(f"{path}: a row of {name} is {shown}: expected numbers and a name")
+                raise TraceError(
+                    f"{path}: a row of {name} is {(*named, short)}: expected numbers and a name"
+                )
             yield (*named, *kind_of(short, whole), tuple(form) or None)
 
 
@@ -181,12 +182,13 @@ def _since(at: int, base: int) -> int:
 
 def _rank(
     rank: int,
-    rows: Sequence[_Row],
+    rows: Iterable[_Row],
     launches: dict[tuple[int, int], int],
     ranges: Sequence[_Range],
     path: Path,
 ) -> RankOperations:
-    every = zip(*sorted(rows, key=lambda row: (row[4], row[5])), strict=True)
+    """One rank's operations, from `rows` in order of their start."""
+    every = zip(*rows, strict=True)
     processes, _, streams, correlations, starts, ends, sizes, names, kinds, forms = every
     base = int(starts[0])
     called = map(launches.get, zip(processes, correlations, strict=True))
