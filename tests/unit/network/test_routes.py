@@ -119,8 +119,8 @@ def test_latencies_too_large_to_add_up_are_refused() -> None:
 
 
 def test_flows_of_one_batch_are_split_without_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsim.network.topology.routing._CELLS", 8)
-    monkeypatch.setattr("stepsim.network.topology.routing._TREE_CELLS", 4)
+    for limit, value in (("_CELLS", 8), ("_PAIRS", 8), ("_TREE_CELLS", 4)):
+        monkeypatch.setattr(f"stepsim.network.topology.routing.{limit}", value)
     cables = [(f"npu{i}", f"leaf{i // 2}") for i in range(8)]
     cables += list(product((f"leaf{i}" for i in range(4)), ("s0", "s1")))
     topology = explicit(8, cables)

@@ -109,11 +109,11 @@ class Router(Noun, dict=True):
     def rows(self, roots: Ints) -> Ints:
         """Rows of the trees to these nodes; grows those that are missing."""
         row_of = self._row_of
-        if (bins(row_of) + len(distinct(roots))) * self.nodes > _TREE_CELLS:
-            row_of[:] = -1
-            self._trees.clear()
         missing = distinct(roots[row_of[roots] < 0])
         if missing.size:
+            if (bins(row_of) + len(missing)) * self.nodes > _TREE_CELLS:
+                row_of[:], missing = -1, distinct(roots)
+                self._trees.clear()
             row_of[missing] = bins(row_of) + np.arange(len(missing))
             batches = slices(len(missing), max(1, _CELLS // (1 + len(self.bundles.tail))))
             grown = (self._grow(missing[batch]) for batch in batches)
