@@ -6,7 +6,7 @@ from stepsim.documents.table import Sheet, paths, table_of
 from stepsim.runs.explained import LogExplanation, LogVerdict
 from stepsim.runs.suspects import LogEvidence, LogSuspect
 from stepsim.views.measured import left_out_words
-from stepsim.views.words import seconds_words
+from stepsim.views.words import range_words, seconds_words
 
 _VERDICTS = {
     LogVerdict.INSIDE: "as expected",
@@ -64,11 +64,8 @@ def _alike(suspects: tuple[LogSuspect, ...]) -> Iterator[str]:
 
 def _predicted(found: LogExplanation) -> str:
     """The predicted step with its interval."""
-    predicted = f"{seconds_words(found.predicted_s)} predicted"
-    if found.low_s is None or found.high_s is None:
-        return f"{predicted} ({found.error:+.1%})"
-    lies = " to ".join(map(seconds_words, (found.low_s, found.high_s)))
-    return f"{predicted} ({lies}, {found.error:+.1%})"
+    lies = ", ".join(filter(None, (range_words(found), f"{found.error:+.1%}")))
+    return f"{seconds_words(found.predicted_s)} predicted ({lies})"
 
 
 def _counted(found: LogExplanation) -> Iterator[str]:

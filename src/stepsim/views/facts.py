@@ -23,24 +23,17 @@ def answer_facts(
     step_ps: int, bubble: float, pipelines: int, rates: Throughput | None
 ) -> list[Plain]:
     """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
-    step = {**time_fact("step time", step_ps), **_range(rates)}
+    step = time_fact("step time", step_ps)
     if rates is None:
         rate = share_of(pipelines * PS_PER_S, step_ps)
         throughput = _fact("throughput", f"{rate:,.4g} microbatches/s", rate, "more")
         return [step, throughput, _share("pipeline bubble", bubble, "less")]
     tokens = rates.tokens_per_s
     return [
-        step,
+        {**step, "range": range_words(rates), "range_of": rates.range_of},
         _fact("tokens/s per GPU", f"{tokens:,.0f}", tokens, "more"),
         _share("MFU", rates.mfu, "more") | ({} if rates.fits else {"note": "if it fitted"}),
     ]
-
-
-def _range(rates: Throughput | None) -> Plain:
-    """Where most measured steps of such models lie."""
-    if rates and (words := range_words(rates)):
-        return {"range": words, "range_of": rates.range_of}
-    return {}
 
 
 def time_fact(name: str, time_ps: int) -> Plain:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.axes import EpLayout, RankOrder
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
@@ -10,6 +10,9 @@ from stepsim.explain.report import CommUse, Report
 from stepsim.workload.model.evidence import Throughput
 from stepsim.workload.plan import Plan
 from stepsim.workload.rows import CommOp
+
+if TYPE_CHECKING:
+    from stepsim.runs.explained import LogExplanation
 
 _MOST_RUNS = 4
 _EP_LAYOUTS: Mapping[str, str] = {
@@ -41,7 +44,7 @@ def seconds_words(seconds: float) -> str:
     return format_time_ps(round(seconds * PS_PER_S))
 
 
-def range_words(rates: Throughput) -> str:
+def range_words(rates: "Throughput | LogExplanation") -> str:
     """Where 80 % of measured steps of such models lie, e.g. `5.36 s to 6.871 s`; '' if unknown."""
     if rates.low_s is None or rates.high_s is None:
         return ""
