@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
-from stepsim.base.errors import CalibrationError, PlanError, member, within
+from stepsim.base.errors import CalibrationError, PlanError, member
 from stepsim.base.option import Panel
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.measured import CommSourceOption, NcclOption, RunsArgument
@@ -120,7 +120,6 @@ def calibrate_trace(
     from stepsim.views.calibration import calibration_shown, learned_shown
     from stepsim.workload.model.choices import Precision
 
-    within("node_size", node_size, 1)
     device = options.asked.get("device")
     jobs = options.jobs(len(paths))
     precision = str(options.asked.get("precision", "bf16"))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from stepsim.base.errors import PlanError, within
+from stepsim.base.errors import PlanError
 from stepsim.cli.declared import argument, flag
 from stepsim.cli.options import QuietOptions, SimulateOptions, takes
 from stepsim.cli.terminal import (
@@ -47,7 +47,6 @@ def improve_command(
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
-    within("node_size", node_size, 1)
     profile = read_with_progress(run).on_nodes(node_size)
     warn(profile.warnings)
     if apply and output:

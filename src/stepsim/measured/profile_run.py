@@ -49,7 +49,7 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     TraceError that names what was not recorded.
     """
     step, acted = pipeline_actions(_typical_step(profile))
-    size = node_size or _node_size(step) or DEFAULT_NODE_SIZE
+    size = _node_size(step) or DEFAULT_NODE_SIZE if node_size is None else node_size
     step = _numbered(step).on_nodes(size)
     timed = _timed(step, acted)
     in_pipeline = places_by(timed.rank, len(step.ranks))

@@ -13,7 +13,7 @@ from profiles import made_rows, write_rows
 
 import stepsim
 from stepsim import cli
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, TraceError
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import told_works
@@ -359,3 +359,5 @@ def test_a_page_shows_all_of_it(tmp_path: Path) -> None:
     assert len(pages[0]["lanes"]["rows"]) == len(profile.ranks)
     stepsim.improve(profile, node_size=2).write_report(tmp_path / "c.html")
     assert "twice-nvlink" in json.dumps(answers_of((tmp_path / "c.html").read_bytes()))
+    with pytest.raises(TraceError, match="node_size is 0"):
+        stepsim.improve(profile, node_size=0)

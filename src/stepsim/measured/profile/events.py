@@ -20,7 +20,7 @@ from stepsim.base.arrays import (
     row_numbers,
     spans,
 )
-from stepsim.base.errors import TraceError
+from stepsim.base.errors import TraceError, within
 from stepsim.base.structs import Names, Noun, Numbers, replace
 from stepsim.measured.profile.marks import Mark
 from stepsim.measured.run import NO_INNER, Degrees, InnerOps
@@ -161,7 +161,11 @@ class Profile(Noun, eq=False):
         return replace(self, steps=steps, events=replace(chosen, step=step), follows=follows)
 
     def on_nodes(self, size: int | None) -> "Profile":
-        """The profile where as many ranks in turn share a node; as it is without a size."""
+        """The profile where as many ranks in turn share a node; as it is without a size.
+
+        Raises TraceError for a size below 1.
+        """
+        within("node_size", size, 1, error=TraceError)
         if size is None:
             return self
         ranks = tuple(replace(each, node=each.rank // size) for each in self.ranks)
