@@ -11,11 +11,13 @@ from plain_step import plain_step
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
-from stepsim.face.steps import simulate
+from stepsim.base.structs import replace
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import topology_of
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import BUILDERS
+from stepsim.step.prepared import prepare
 from stepsim.workload.rows import Workload
 
 
@@ -23,13 +25,12 @@ def check_step(source: Workload | Path, network: Topology, **typed: Any) -> None
     """SimPy and the columns give the plain step's time, folded or rank by rank."""
     job = read_inputs(source, network, typed)
     plain_ps = plain_step(job.workload, job.topology, job.options).step_time_ps()
-    found = {
-        (engine, fold): simulate(
-            source, network, **typed, engine=engine, fold_ranks=fold
-        ).report.step_time_ps
-        for engine in ("simpy", "levels")
-        for fold in (True, False)
-    }
+    known: Known = {}
+    found = {}
+    for engine in ("simpy", "levels"):
+        ready = prepare(read_inputs(source, network, typed | {"engine": engine}), known=known)
+        for fold in (True, False):
+            found[engine, fold] = replace(ready, fold_ranks=fold).timeline().step_time_ps
     assert {*found.values()} == {plain_ps}, (plain_ps, found)
 
 
