@@ -14,6 +14,7 @@ from pairs import pairwise
 from stepsim.base.errors import StepsimError
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import LaunchForm, launch_of, with_launch
+from stepsim.network.prices import Known
 from stepsim.step.job import job_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import ExpertDispatch
@@ -78,7 +79,7 @@ OF_EXPERTS = ("ep", "expert_tp", "dispatch", "beside")
 JOB = {"npus": 16, "global_batch": 32, "sequence": 4096}
 
 
-def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
+def is_read_back(framework: str, row: Mapping[str, Any], folder: Path, known: Known) -> bool:
     """Whether a job's plan has a form, which then must be read back to the same step.
 
     A job that stepsim or the framework refuses has none.
@@ -91,7 +92,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
         job = read_inputs(name, topology, {**JOB, "framework": framework, **asked})
         assert isinstance(job.workload, Model)
         built = job_of(job)
-        written = prepare(built, quick=True).step_time_ps()
+        written = prepare(built, known=known, quick=True).step_time_ps()
     except StepsimError:
         return False
     launch = launch_of(built.plan, job.workload.architecture, framework)
@@ -103,7 +104,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
     if launch.form is LaunchForm.TORCHTITAN:  # FSDP has no switch of it
         typed["dp_overlap"] = built.plan.dp_overlap
     again = read_inputs(with_launch(job.workload, path), topology, typed)
-    read = prepare(again, quick=True).step_time_ps()
+    read = prepare(again, known=known, quick=True).step_time_ps()
     assert read == written, (row, launch.lines)
     return True
 
@@ -121,7 +122,8 @@ def rows_of(framework: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_two_options_are_read_back(framework: str, tmp_path: Path) -> None:
     rows = list(rows_of(framework))
-    read = [row for row in rows if is_read_back(framework, row, tmp_path)]
+    known: Known = {}
+    read = [row for row in rows if is_read_back(framework, row, tmp_path, known)]
     assert len(read) > len(rows) / 3
     for factor in ("model", "ep", "stages", "precision", "kept", "zero"):
         wanted, found = ([row.get(factor) for row in some] for some in (rows, read))
@@ -133,7 +135,8 @@ def test_every_two_options_are_read_back(framework: str, tmp_path: Path) -> None
 def test_every_option_of_experts_is_read_back(framework: str, tmp_path: Path) -> None:
     zero = {} if framework in MEGATRON else {"zero": 3}
     rows = [dict(zip(EXPERTS, row, strict=True)) | zero for row in product(*EXPERTS.values())]
-    read = [row for row in rows if is_read_back(framework, row, tmp_path)]
+    known: Known = {}
+    read = [row for row in rows if is_read_back(framework, row, tmp_path, known)]
     alone = [row for row in read if row["ep"] == 1]
     assert len(alone) == len(rows) / 2  # what means nothing there is no reason to refuse a plan
 
