@@ -11,7 +11,7 @@ import pytest
 from helpers import examples
 from hypothesis import given, strategies as st
 from jobs import make_batch
-from random_jobs import Job, jobs, networks
+from random_jobs import Job, flat, jobs, networks
 
 from stepsim.base.axes import Phase, Stream
 from stepsim.base.errors import PlanError
@@ -178,7 +178,7 @@ def step_times(job: Job, network: Topology, **host: int) -> dict[str, int]:
 
 
 @examples(60)
-@given(job=jobs(), network=networks(), seed=st.integers(0, 2**32), timed=st.booleans())
+@given(job=jobs(), network=flat(), seed=st.integers(0, 2**32), timed=st.booleans())
 def test_no_time_depends_on_a_label(job: Job, network: Topology, seed: int, timed: bool) -> None:
     """Labels at random, and host tasks with names that are taken: every evaluator agrees."""
     host = HOST_TIMES if timed else {}
