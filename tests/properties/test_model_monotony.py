@@ -157,7 +157,6 @@ def check_job(job: Job, tried: Numbers) -> bool:
 
 
 @given(job=plans(), tried=numbers())
-@settings(max_examples=12, deadline=None)
 def test_half_the_work_or_a_machine_twice_as_good_is_not_slower(job: Job, tried: Numbers) -> None:
     check_job(job, tried)
 
