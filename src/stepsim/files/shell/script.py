@@ -415,7 +415,7 @@ class _Shell(Struct):
         if node.type == "expansion":
             words = self._parameter(node)
         else:
-            words = self.get(_BLANK.sub("", text, 1)[1:], line_of(node))
+            words = self.get(text_of(_last(node)), line_of(node))
         found = list(words if "@" in text or "*" in text else words[:1])
         return found or [""] if quoted else " ".join(found).split()
 
@@ -424,11 +424,9 @@ class _Shell(Struct):
 
     def _parameter(self, node: "Node") -> Sequence[str]:
         """`${X}`, `${X:-v}` and their kin."""
-        named, line = node.named_children, line_of(node)
-        if not named:
+        if not node.named_children:
             return self._unknown(node)
-        kinds = ("subscript", "variable_name", "special_variable_name")
-        held = next((each for kind in kinds for each in named if each.type == kind), named[0])
+        (held, *after), line = node.named_children, line_of(node)
         element = held.type == "subscript"
         name = text_of(_first(held) if element else held)
         words: Sequence[str] = self.get(name, line)
@@ -445,7 +443,6 @@ class _Shell(Struct):
             return [str(size)] if is_known(words) else self._unknown(node)
         if marks[:1] == ["!"]:
             return self.get(words[0], line) if is_known(words) else self._unknown(node)
-        after = [each for each in named if each.start_byte >= held.end_byte]
         return self._changed(name, words, marks, after, node) if marks else words
 
     def _changed(
