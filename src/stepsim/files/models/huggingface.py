@@ -138,12 +138,11 @@ def _named(values: Keys, place: str) -> str:
     if named is None and isinstance(kind, str):
         known = (*families().family, *families().refused)
         named = next((name for name in known if _bare(name) == _bare(kind)), kind)
-    if isinstance(named, str):
-        named = [named]
-    if not isinstance(named, list) or not named or not all(isinstance(n, str) for n in named):
-        expected = "a list with the name of a model class, e.g. LlamaForCausalLM"
-        raise WorkloadError(bad_value(place, "architectures", named, expected))
-    return str(named[0])
+    match named:
+        case str(first) | [str(first), *_] if all(isinstance(each, str) for each in named):
+            return first
+    expected = "a list with the name of a model class, e.g. LlamaForCausalLM"
+    raise WorkloadError(bad_value(place, "architectures", named, expected))
 
 
 def _bare(name: str) -> str:

@@ -347,16 +347,14 @@ class _Shell(Struct):
 
     def _tested(self, words: Sequence[str]) -> bool | None:
         """What `test` says of words."""
-        words = [word for word in words if word not in ("[", "]", "[[", "]]")]
-        if len(words) == 1:
-            words = ["-n", *words]
-        if len(words) == 2 and words[0] in ("-z", "-n"):
-            unset = is_unset(words[1:])
-            empty, known = not words[1] or unset, is_known(words[1:]) or unset
-            return empty == (words[0] == "-z") if known else None
-        if len(words) != 3 or not is_known((words[0], words[2])):
-            return None
-        return _compared(*words)
+        match [word for word in words if word not in ("[", "]", "[[", "]]")]:
+            case [*sign, text] if sign in ([], ["-n"], ["-z"]):
+                unset = is_unset([text])
+                known, empty = unset or is_known([text]), unset or not text
+                return empty == (sign == ["-z"]) if known else None
+            case [first, operator, second] if is_known([first, second]):
+                return _compared(first, operator, second)
+        return None
 
     # words
 
@@ -475,13 +473,14 @@ class _Shell(Struct):
 
     def _output(self, node: "Node") -> list[str]:
         """What a command prints where that is sums or its own words; else nobody knows."""
-        inside = list(_named(node))
+        inside, words = list(_named(node)), list[str]()
         if len(inside) == 1 and inside[0].type == "command":
             words = [w for each in inside[0].named_children for w in self.expand(each)]
-            if is_known(words) and words[:1] == ["echo"]:
-                return [" ".join(words[1:])]
-            if is_known(words) and words[:1] == ["expr"] and len(words) == 4:
-                found = calculated(words[2], _whole(words[1:2]), _whole(words[3:]))
+        match words if is_known(words) else []:
+            case ["echo", *said]:
+                return [" ".join(said)]
+            case ["expr", first, operator, second]:
+                found = calculated(operator, _whole([first]), _whole([second]))
                 return self._unknown(node) if found is None else [str(found)]
         return self._unknown(node)
 
