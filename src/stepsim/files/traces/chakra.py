@@ -21,9 +21,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from google.protobuf.proto import parse_length_prefixed
 
-from stepsim.base.arrays import Ints, ints
+from stepsim.base.arrays import Ints, ints, rows_of
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, Numbers, Values, replace
+from stepsim.base.structs import Noun, Numbers, replace
 from stepsim.files.reading import read_bytes
 from stepsim.files.traces.chakra_messages import MetadataMessage, NodeMessage
 from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
@@ -71,10 +71,6 @@ class _Node(Noun):
         """Start or duration in ps: as stepsim wrote it, else from microseconds."""
         exact = self.number_of(f"{name}_ps")
         return exact if exact >= 0 else getattr(self.message, f"{name}_us") * PS_PER_US
-
-    def peer(self, rank: int) -> int:
-        """The rank at the other end of a message."""
-        return other_end(rank, self.number_of("comm_src"), self.number_of("comm_dst"))
 
     @property
     def event(self) -> TaskKind:
@@ -181,32 +177,30 @@ def _of_rank(
     start = ints([node.ps("start") for node in nodes])
     took = ints([node.ps("duration") for node in nodes])
     base = int(start.min()) if _is_recorded(nodes) else 0
-    named = [str(node.attributes.get("pg_name", "")) for node in nodes]
-    described = [str(node.attributes.get("pg_desc", "")) for node in nodes]
-    columns: Values = {
+    ends = rows_of(told("comm_src"), told("comm_dst"))
+    groups_of = [
+        [str(node.attributes.get(each, "")) for each in ("pg_name", "pg_desc")] for node in nodes
+    ]
+    columns = {
         "name": [node.message.name or f"node {node.message.id}" for node in nodes],
-        "group": [
-            (" ".join(filter(None, (each, called))), groups.get(each, ()))
-            for each, called in zip(named, described, strict=True)
-        ],
+        "group": [(" ".join(filter(None, each)), groups.get(each[0], ())) for each in groups_of],
         "step": told(STEP, 0),
         "kind": ints([node.event for node in nodes]),
         "start_ps": start - base,
         "end_ps": start - base + took,
         "size_bytes": told("comm_size"),
-        "peer": ints([node.peer(rank) for node in nodes]),
+        "peer": ints([other_end(rank, *each) for each in ends]),
         "meeting": told("comm_tag", 0),
         "order": np.arange(len(nodes), dtype=np.int64),
         **{name: told(name) for name in TOLD},
+        "stream": ints([node.number_of("stream", node.number_of("tid")) for node in nodes]),
     }
-    stream = told("tid")
-    columns["stream"] = np.where(columns["stream"] == UNKNOWN, stream, columns["stream"])
     return RankOperations(
         rank=rank,
         file=name,
         columns=columns,
         base_ps=base,
-        follows=_follows(nodes, stream),
+        follows=_follows(nodes, told("tid")),
     )
 
 
