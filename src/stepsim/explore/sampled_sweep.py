@@ -21,18 +21,16 @@ def sample_sweep(
     `progress` is called with the scenarios done, failed, and all. Raises the error of the first
     scenario when none can run.
     """
-    found, failed = list[_Entry](), 0
-    first: StepsimError | None = None
+    found, failures = list[_Entry](), list[StepsimError]()
     for scenario in range(grid.size):
         try:
             numbers = find(scenario)
         except StepsimError as error:
-            first = first or error
-            failed += 1
+            failures.append(error)
             numbers = {"error": str(error)}
         found.append(entry(settings=grid.values(scenario), **numbers))
         if progress:
-            progress(len(found), failed, grid.size)
-    if first and failed == len(found):
-        raise first
+            progress(len(found), len(failures), grid.size)
+    if len(failures) == len(found):
+        raise failures[0]
     return tuple(found)

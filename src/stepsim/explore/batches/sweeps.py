@@ -1,6 +1,7 @@
 """Drawn steps over axes: packers, lengths and numbers of their law, beside those of every sweep."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
@@ -8,8 +9,8 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
-from stepsim.base.structs import Document, Entry, Names, Picoseconds, Values
-from stepsim.base.units import Quantity, Value
+from stepsim.base.structs import Document, Entry, Picoseconds, Values
+from stepsim.base.units import Quantity
 from stepsim.explore.batches.draws import BatchSteps, DrawnBatches, simulate_batches
 from stepsim.explore.sampled_sweep import sample_sweep
 from stepsim.explore.sweep.study import Study
@@ -24,7 +25,6 @@ from stepsim.files.axes import (
 )
 from stepsim.files.lengths import read_lengths
 from stepsim.parallel.packers import packer_of
-from stepsim.workload.documents import Lengths
 
 _OF_LAW = f"{LENGTHS}."
 
@@ -66,22 +66,21 @@ def sweep_batches(
         raise PlanError("a sweep of packers needs lengths of documents: give --lengths")
     grid = Grid(axes=tuple(axes))
     study = Study(**asdict(job), grid=grid)
-    packers = next((axis.texts for axis in axes if axis.name == PACKER), ())
-    known: dict[Names, dict[str, BatchSteps]] = {}
+    packers = next(axis for axis in grid.placed if axis.name == PACKER)
+
+    @cache
+    def packed(scenario: int) -> dict[str, BatchSteps]:
+        """Steps of a scenario under each packer."""
+        texts, values = grid.values(scenario), grid.parsed(scenario)
+        of_law = (name for name in values if name.startswith(_OF_LAW))
+        numbers = {name.removeprefix(_OF_LAW): float(values[name]) for name in of_law}
+        law = read_lengths(texts.get(LENGTHS, lengths), numbers)
+        drawn = DrawnBatches(lengths=law, packers=packers.texts, steps=steps, seed=seed)
+        return {one.packer: one for one in simulate_batches(study.job(values), drawn).packed}
 
     def find(scenario: int) -> Values:
-        texts, values = grid.values(scenario), grid.parsed(scenario)
-        key = tuple(text for name, text in texts.items() if name != PACKER)
-        if key not in known:
-            drawn = DrawnBatches(
-                lengths=_lengths(texts.get(LENGTHS, lengths), values),
-                packers=packers,
-                steps=steps,
-                seed=seed,
-            )
-            found = simulate_batches(study.job(values), drawn)
-            known[key] = {one.packer: one for one in found.packed}
-        one = known[key][texts[PACKER]]
+        first = scenario - packers.positions(scenario) * packers.stride
+        one = packed(first)[packers.text(scenario)]
         return {**one.numbers, "tokens_per_s": one.tokens_per_s, "fullest": one.fullest}
 
     return BatchSweepDocument(
@@ -91,16 +90,6 @@ def sweep_batches(
         steps=steps,
         scenarios=sample_sweep(grid, _ScenarioSteps, find, progress),
     )
-
-
-def _lengths(text: str, values: Mapping[str, Value]) -> Lengths:
-    """The law or file of a scenario, with its numbers of the axes of lengths."""
-    numbers = {
-        name.removeprefix(_OF_LAW): float(value)
-        for name, value in values.items()
-        if name.startswith(_OF_LAW)
-    }
-    return read_lengths(text, numbers)
 
 
 class _ScenarioSteps(Entry):
