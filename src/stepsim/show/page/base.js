@@ -211,7 +211,7 @@ function undo() {
 // ---- asking: an answer counts only if nothing newer was asked
 
 const QUICK = ["facts", "bars", "memory", "timeline"], SLOW = ["tables", "lines", "warnings", "helps", "links", "plans"];
-const asIfOpen = () => [...(find("map").open && find("map-x").value ? ["map"] : []), ...(find("details").open ? ["worth"] : [])]; // others wait until they are opened
+const asIfOpen = () => [...(find("map").hidden || !find("map-x").value ? [] : ["map"]), ...(find("details").open ? ["worth"] : [])]; // others wait until they are opened
 
 function refresh(live) {
   const number = ++page.number;

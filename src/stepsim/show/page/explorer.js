@@ -26,10 +26,12 @@ function addEvents() {
   for (const kind of ["workload", "topology"]) {
     find(`upload-${kind}`).onchange = (event) => upload(kind, event.target);
   }
-  find("map").ontoggle = find("map-x").onchange = find("map-y").onchange = () => {
-    stale(true, ["map"]);
-    fillPanels(asIfOpen()).catch(lost);
-  };
+  for (const id of ["map-x", "map-y"]) {
+    find(id).onchange = () => {
+      stale(true, ["map"]);
+      fillPanels(["map"]).catch(lost);
+    };
+  }
   find("asked").onsubmit = (event) => event.preventDefault();
   window.onhashchange = () => location.reload();
   timelineEvents();
@@ -44,6 +46,8 @@ const BUTTONS = {
   "share": ({ target }) => copy(location.href, target),
   "copy-command": ({ target }) => copy(find("command").textContent, target),
   "copy-python": ({ target }) => copy(find("python").textContent, target),
+  "show-plans": () => chooseMap(false),
+  "show-speeds": () => chooseMap(true),
   "zoom-in": () => zoomBy("+"),
   "zoom-out": () => zoomBy("-"),
   "zoom-all": () => zoomBy("Escape"),

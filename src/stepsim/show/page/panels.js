@@ -88,7 +88,7 @@ function lightLinks(axes) {
 // ---- the map of plans
 
 function showPlans(found) {
-  if (found.error && kindOf(page.state.workload) !== "model") find("map").open = true;
+  if (found.error && find("map").hidden && kindOf(page.state.workload) !== "model") chooseMap(true);
   find("plans").replaceChildren(...(found.error ? [element("p", found.error, "quiet")] : plansDrawn(found)));
 }
 
@@ -156,6 +156,15 @@ function showSpeedMap({ error, x, y, step_ps: rows }) {
   map.replaceChildren(ends(y), element("div", cells, "cells", { style: `--across: ${x.length}` }), ends(x));
   find("map-words").textContent = words;
   map.ariaLabel = `${find("map-x").value} across, ${find("map-y").value} up, from an eighth to eight times. ${words}`;
+}
+
+function chooseMap(speeds) {
+  find("plans").hidden = speeds;
+  find("map").hidden = !speeds;
+  find("show-plans").ariaSelected = String(!speeds);
+  find("show-speeds").ariaSelected = String(speeds);
+  stale(speeds, ["map"]);
+  if (speeds) fillPanels(asIfOpen()).catch(lost);
 }
 
 function showWorth(found) {
