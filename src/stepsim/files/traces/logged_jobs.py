@@ -14,6 +14,7 @@ from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from stepsim.base.errors import TraceError, WorkloadError
 from stepsim.base.structs import Names, Noun, Values, replace, shipped
@@ -32,13 +33,15 @@ _YAML_LINE = re.compile(r"(?:\d+: )?(  )?(?:([a-z]\w*):|- )\s*(.*)")
 _NOTHING = ("None", "null", "[]", "")
 
 
-_WORDS = shipped(__file__, "logged_jobs.toml", Values)
+def _words(table: str) -> Any:
+    """What logs say of jobs, as `logged_jobs.toml` has it."""
+    return shipped(__file__, "logged_jobs.toml", Values)[table]
 
 
 def _said(framework: str, lines: list[str]) -> AskedOptions:
     """Options that lines of a framework say; of several the last one counts."""
     found: AskedOptions = {}
-    for pattern, options in _WORDS["lines"][framework].items():
+    for pattern, options in _words("lines")[framework].items():
         for told in filter(None, map(re.compile(pattern).search, lines)):
             found |= options
             found |= {name: int(value) for name, value in told.groupdict().items()}
@@ -113,7 +116,7 @@ def _yaml_values(lines: list[str]) -> dict[str, str]:
         elif inside and key:
             sections[section][key].append(value)
     found: dict[str, str] = {}
-    last = _WORDS["sections"]
+    last = _words("sections")
     others = [name for name in sections if name not in last]
     for name in (*others, *last):
         for key, items in sections.get(name, {}).items():
@@ -136,8 +139,8 @@ def _kept(printed: Mapping[str, str]) -> dict[str, str]:
     absent = [
         name
         for kind in ("others", "experts")
-        if not given & {*_WORDS[kind]}
-        for name in _WORDS[f"of_{kind}"]
+        if not given & {*_words(kind)}
+        for name in _words(f"of_{kind}")
     ]
     if "bf16" not in given and "params_dtype" in given:
         values["bf16" if "bfloat16" in values["params_dtype"] else "fp16"] = "true"
