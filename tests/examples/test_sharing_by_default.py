@@ -51,7 +51,8 @@ def pod(folder: Path, over: int, *, leaf: int = 16, bandwidth: str = "200 Gbps")
 
 def in_both_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
     """Runs with links shared with siblings, by default, and with all."""
-    return [stepsim.simulate(workload, topology, **job, **c) for c in ({}, {"contention": "fair"})]
+    siblings = stepsim.simulate(workload, topology, **job)
+    return [siblings, stepsim.simulate(workload, topology, contention="fair", **job)]
 
 
 def in_all_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
