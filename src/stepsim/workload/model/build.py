@@ -35,7 +35,6 @@ from stepsim.workload.model.architecture import (
     Layer,
     Mixer,
 )
-from stepsim.workload.model.blocks import tower_blocks
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Effort
@@ -165,37 +164,32 @@ def _of_parts(
 
 def _per_parameter(plan: Plan, framework: Framework, device: Device) -> Iterator[PerParameter]:
     """What a step ends with: gradients reduced, parameters updated and gathered."""
+    whole, sharded = plan.zero == 0, plan.zero >= 2
     for name, group in (("", Group.DP_CP), ("expert_", Group.DP_EP)):
-        ranks = plan.group_size(group)
-        own = _OWNED_WHOLE if plan.zero == 0 else _OWNED / (plan.fsdp if plan.zero >= 2 else ranks)
-        moved = own + (0.0 if plan.zero >= 2 else _EVERY)
-        yield PerParameter(
+        item = partial(PerParameter, experts=bool(name), group=group)
+        ranks = plan.fsdp if sharded else plan.group_size(group)
+        moved = (_OWNED_WHOLE if whole else _OWNED / ranks) + (0.0 if sharded else _EVERY)
+        yield item(
             name=f"{name}optimizer",
             phase=Phase.FORWARD,
             role=Role.UPDATE,
-            experts=bool(name),
             compute_ps=device.update_seconds(moved) * PS_PER_S,
         )
-        if plan.zero >= 2:
+        if sharded:
             continue
-        whole = plan.zero == 0
-        yield PerParameter(
+        yield item(
             name=f"{name}gradients",
             phase=Phase.WEIGHT_GRAD,
             role=Role.GRADIENTS,
-            experts=bool(name),
             kind=CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER,
-            group=group,
             size_bytes=framework.gradient_bytes,
         )
         if not whole and not plan.dp_overlap:
-            yield PerParameter(
+            yield item(
                 name=f"{name}parameters",
                 phase=Phase.FORWARD,
                 role=Role.PARAMETERS,
-                experts=bool(name),
                 kind=CollectiveKind.ALL_GATHER,
-                group=group,
                 size_bytes=_PARAMETER,
             )
 
@@ -320,8 +314,9 @@ class _Builder(TimedModel):
                 rows = (replace(rows[0], forward=first), *rows[1:])
             else:
                 rows = with_launches(rows, host)
-        seen = _flops(tower_blocks(tower, self.columns) if tower else (), self.plan)
-        return self._owned(rows, architecture.first_parameters // self.plan.tp, 0), seen
+        *seen, _ = part.blocks  # what sees is before the embedding
+        owned = self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
+        return owned, _flops(seen, self.plan)
 
     def _head(self) -> tuple[Rows, _Operations]:
         architecture, part = self.architecture, self.head
@@ -349,7 +344,8 @@ class _Builder(TimedModel):
                 )
         part = self.layer(layer)
         once, both, spared = _flops(part.blocks, self.plan)
-        rows = self._held_up(layer, self._rows(part), _one(part.host_ps), again=again)
+        owned = self._owned(self._rows(part), *self._parameters(layer))
+        rows = self._held_up(layer, owned, _one(part.host_ps), again=again)
         if again:
             nothing = Work()
             last = Row(
@@ -360,7 +356,7 @@ class _Builder(TimedModel):
                 recompute=True,
             )
             rows = (replace(rows[0], checkpoint=True), *rows[1:], last)
-        return self._owned(rows, *self._parameters(layer)), (once, both + once * again, spared)
+        return rows, (once, both + once * again, spared)
 
     def _prediction(self, layer: Layer) -> tuple[Rows, _Operations]:
         """A layer that predicts a further token: a product of two hidden, the layer, the head.
@@ -486,7 +482,7 @@ class _Builder(TimedModel):
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
         works = [[getattr(row, phase) for row in rows] for phase in Phase]
         computed = [sum(work.compute_ps + work.wait_ps for work in phase) for phase in works]
-        slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
+        slow_f, slow_b = self._gather_slowdown(rows[0].shards, computed[0], sum(computed[1:]))
 
         def slower(phase: Phase, work: Work) -> Work:
             slow = slow_f if phase is Phase.FORWARD else slow_b
@@ -503,14 +499,14 @@ class _Builder(TimedModel):
             )
         return with_launches([row.with_works(slower) for row in rows], round(launched))
 
-    def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
+    def _gather_slowdown(
+        self, shards: Shards | None, forward: int, backward: int
+    ) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
         nodes = max(self.plan.stage_ranks / self.interconnect.domain, 1.0)
         skew = 1 + self.framework.skew * log2(nodes)
-        if self.plan.zero < 2 or self.plan.fsdp == 1:
+        if shards is None or self.plan.fsdp == 1:
             return skew, skew
-        shards = _shards(self.plan, self.framework, *self._parameters(layer))
-        assert shards is not None
         gather, reduce = (sum(map(self._alone_ps, ops)) for ops in (shards.gather, shards.reduce))
         both = reduce + gather * shards.again
         gather *= not shards.once
@@ -658,10 +654,9 @@ def _multiplied(operator: Operator, phase: int) -> tuple[Numbers, ...]:
     if operator.sides is None:
         return ()
     t, k, n = (round(_one(side)) for side in operator.sides)
-    shapes = (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
+    rows, depth, columns = ((t, k, n), (t, n, k), (k, t, n))[phase]
     if operator.groups is None:
-        return shapes
-    (rows, depth), (_, columns) = shapes
+        return (rows, depth), (depth, columns)
     count = round(_one(operator.groups.count))
     if phase == _WEIGHT_GRAD:
         return (rows, count * depth), (count * depth, columns)
