@@ -18,10 +18,11 @@ from stepsim.workload.overlap import (
     MEMORY_DRAW,
     CommEngine,
     GpuLimits,
+    Kernel,
     KernelDemand,
     KernelKind,
+    Kernels,
 )
-from stepsim.workload.rows import Kernel, Kernels
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
 NOTHING = OverlapCost(gpu=GpuLimits(sms=132, bytes_per_s=float("inf")), sms=0)
@@ -45,15 +46,11 @@ KERNELS = st.builds(
 
 @st.composite
 def kernels(draw: st.DrawFn) -> Kernels:
-    """What a row runs, beside a wait for the host; of some nobody knows what they ask."""
-    run = draw(st.lists(st.none() | KERNELS, max_size=3))
+    """What a row runs; nothing where nobody knows."""
     launches = draw(st.sampled_from([0.0, 0.25, 3.0]))
-    wait = [None] * draw(st.integers(0, 1))
-    return Kernels(
-        tuple(
-            Kernel(name="a", operator="", weight=1.0, demand=each, launches=launches)
-            for each in (*wait, *run)
-        )
+    return tuple(
+        Kernel(name="a", operator="", weight=1.0, demand=each, launches=launches)
+        for each in draw(st.lists(KERNELS, max_size=4))
     )
 
 

@@ -22,7 +22,8 @@ from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.run.spans import NodeWaits, TaskKind
-from stepsim.workload.rows import NO_KERNELS, CommOp, Kernels, Row, Rows, StepItem, Work
+from stepsim.workload.overlap import Kernels
+from stepsim.workload.rows import CommOp, Row, Rows, StepItem, Work
 
 
 class HostPart(IntEnum):
@@ -79,7 +80,7 @@ class Task(Noun, kw_only=False):
     after: Numbers = ()
     part: Part = Part.COMPUTE
     host_part: HostPart | None = None
-    kernels: Kernels = NO_KERNELS
+    kernels: Kernels = ()
 
 
 class TaskList(Noun, eq=False, dict=True):

@@ -27,8 +27,9 @@ from stepsim.workload.overlap import (
     MOST_TAKEN,
     CommDemand,
     CommEngine,
-    Demands,
     GpuLimits,
+    Kernel,
+    Kernels,
     row_slowdown,
 )
 
@@ -36,7 +37,7 @@ _ENGINES = {
     CollectiveKind.ALL_REDUCE: CommEngine.RING_IN_PLACE,
     CollectiveKind.SEND_RECV: CommEngine.POINT_TO_POINT,
 }
-_UNKNOWN = Demands()
+_UNKNOWN = (Kernel(name="", operator="", weight=1.0),)
 
 
 class OverlapCost(Noun):
@@ -118,7 +119,7 @@ class SlowedCompute(Struct, kw_only=True):
     cost: OverlapCost
     took_ps: list[Ints] = []
     _inside: dict[int, tuple[Small, Bools, Ints, Ints]] = {}
-    _lost: dict[tuple[Demands, int, CommDemand], float] = {}
+    _lost: dict[tuple[Kernels, int, CommDemand], float] = {}
 
     def durations(self, start: Ints, end: Ints) -> Ints:
         """What every node takes, in ps, after a run in which nodes started and ended then."""
@@ -163,7 +164,7 @@ class SlowedCompute(Struct, kw_only=True):
         every = [row.task(tasks.program) for row in tasks.rows]
         # the kernels of compute, products of many blocks where nothing is said
         kernels = [
-            (task.kernels.demands or _UNKNOWN) if task and task.kind is TaskKind.COMPUTE else None
+            (task.kernels or _UNKNOWN) if task and task.kind is TaskKind.COMPUTE else None
             for task in every
         ]
         demands = [row.use and self.cost.demand(row.use, rank, self.prices) for row in tasks.rows]
@@ -183,7 +184,7 @@ class SlowedCompute(Struct, kw_only=True):
         lost = both_ps * np.array(shares, np.float64)[number]
         return totals(own, lost, len(tasks))
 
-    def _share(self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None) -> float:
+    def _share(self, kernels: Kernels | None, alone_ps: int, beside: CommDemand | None) -> float:
         """Share of its speed that compute of `alone_ps` loses beside a communication."""
         assert kernels
         assert beside

@@ -31,7 +31,7 @@ from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.parallel.schedules.base import Order
 from stepsim.run.spans import PHASES_OF_KINDS, UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.workload.rows import Kernels
+from stepsim.workload.overlap import Kernels
 
 MOST_TASKS = 20_000_000
 # Columns of spans that are those of a profile's operations.
@@ -119,8 +119,8 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
     `made_of` are places in `kernels`. The times of kernels are rounded so that they add up to those
     of what they make.
     """
-    events, run = profile.events, [kernel for made in kernels for kernel in made.run]
-    sizes = ints([len(made.run) for made in kernels])
+    events, run = profile.events, [kernel for made in kernels for kernel in made]
+    sizes = ints([len(made) for made in kernels])
     split = (made_of != UNKNOWN) & (events.duration_ps > 0)
     counts = np.ones(len(events), np.int64)
     counts[split] = sizes[made_of[split]]
@@ -143,7 +143,7 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
 
 def _shares(kernels: Kernels) -> Floats:
     """Where kernels begin and where they end in what they make, from 0 to 1: two rows."""
-    ends = np.cumsum([0.0, *(kernel.weight for kernel in kernels.run)])
+    ends = np.cumsum([0.0, *(kernel.weight for kernel in kernels)])
     return np.asarray((ends[:-1], ends[1:])) / float(ends[-1])
 
 
@@ -183,7 +183,7 @@ class _Telling(Struct, kw_only=True):
         program, segment = laid.program, laid.segment
         made_of = [
             self.kernels.setdefault(task.kernels, len(self.kernels))
-            if (task := row.task(program)) and task.kernels.run
+            if (task := row.task(program)) and task.kernels
             else UNKNOWN
             for row in laid.rows
         ]

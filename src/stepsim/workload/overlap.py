@@ -96,15 +96,25 @@ class KernelDemand(Noun):
     draw: float = MEMORY_DRAW
 
 
-class Demands(Noun, kw_only=False):
-    """Kernels of a row, one after the other: shares of its time with what each asks of a GPU.
+class Kernel(Noun):
+    """A kernel of a row's compute.
 
-    So many `launches` are delayed; what is missing from a whole is time in which no kernel runs.
-    Without a word about them they are products of many blocks, and nothing is said of launches.
+    It takes its `weight`, relative to those of the other kernels of the same row, of the compute
+    time. `operator` is what PyTorch calls such an operator; `sides` are the shapes of what it
+    multiplies. It asks `demand` of a GPU in so many `launches`; where nobody says it, it is a
+    product of many blocks, and no launch of it is delayed.
     """
 
-    shares: tuple[tuple[float, KernelDemand], ...] = ((1.0, KernelDemand()),)
+    name: str
+    operator: str
+    weight: float
+    sides: tuple[Numbers, ...] = ()
+    demand: KernelDemand = KernelDemand()
     launches: float = 0.0
+
+
+Kernels = tuple[Kernel, ...]
+"""Kernels of a row in the order in which they run; none where nobody says what it is made of."""
 
 
 class CommTraits(Noun, forbid_unknown_fields=True):
@@ -244,12 +254,17 @@ def delay_s(beside: Sequence[CommDemand], gpu: GpuLimits, law: OverlapLaw = LAW)
 
 
 def row_slowdown(
-    demands: Demands, alone_s: float, beside: Sequence[CommDemand], gpu: GpuLimits
+    kernels: Kernels, alone_s: float, beside: Sequence[CommDemand], gpu: GpuLimits
 ) -> float:
     """How many times as long a row of `alone_s` seconds takes beside communications all the time.
 
     Its kernels are all slowed at once, by their mean, for a row does not say which runs when.
     """
-    longer = sum(share * (slowdown(each, beside, gpu) - 1.0) for share, each in demands.shares)
-    delayed = demands.launches * delay_s(beside, gpu) / alone_s if demands.launches else 0.0
+    whole = sum(each.weight for each in kernels)
+    shares: dict[KernelDemand, float] = {}
+    for each in kernels:
+        shares[each.demand] = shares.get(each.demand, 0.0) + each.weight / whole
+    longer = sum(share * (slowdown(each, beside, gpu) - 1.0) for each, share in shares.items())
+    launches = sum(each.launches for each in kernels)
+    delayed = launches * delay_s(beside, gpu) / alone_s if launches else 0.0
     return 1.0 + longer + delayed

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stepsim.base.axes import CollectiveKind, Group, ParallelAxis, Phase, degrees_of
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import Names, Noun, Numbers, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.workload.model.evidence import Effort
-from stepsim.workload.overlap import Demands, KernelDemand
+from stepsim.workload.overlap import Kernel, Kernels
 
 if TYPE_CHECKING:
     from stepsim.workload.model.layout import LayerLayout
@@ -43,43 +42,6 @@ class CommOp(Noun):
 CommOps = tuple[CommOp, ...]
 
 
-class Kernel(Noun):
-    """A kernel of a row's compute.
-
-    It takes its `weight`, relative to those of the other kernels of the same work, of the compute
-    time. `operator` is what PyTorch calls such an operator; `sides` are the shapes of what it
-    multiplies. It asks `demand` of a GPU in so many `launches`, None where nobody says it.
-    """
-
-    name: str
-    operator: str
-    weight: float
-    sides: tuple[Numbers, ...] = ()
-    demand: KernelDemand | None = None
-    launches: float = 0.0
-
-
-class Kernels(Noun, kw_only=False, dict=True):
-    """Kernels in the order in which they run."""
-
-    run: tuple[Kernel, ...] = ()
-
-    @cached_property
-    def demands(self) -> Demands | None:
-        """What they ask of a GPU, alike ones together; None where nobody says it of any."""
-        whole = sum(each.weight for each in self.run)
-        shares: dict[KernelDemand, float] = {}
-        for each in self.run:
-            if each.demand:
-                shares[each.demand] = shares.get(each.demand, 0.0) + each.weight / whole
-        told = tuple((share, demand) for demand, share in shares.items())
-        return Demands(told, sum(each.launches for each in self.run)) if told else None
-
-
-NO_KERNELS = Kernels()
-"""Compute of which nobody says what it is made of."""
-
-
 class Work(Noun):
     """What one row does in one phase: compute, then its collectives in order.
 
@@ -94,7 +56,7 @@ class Work(Noun):
     comms: CommOps = ()
     host_ps: int = 0
     wait_ps: int = 0
-    kernels: Kernels = NO_KERNELS
+    kernels: Kernels = ()
 
     def __post_init__(self) -> None:
         if self.compute_ps < 0:
@@ -187,7 +149,7 @@ class PerParameter(Noun):
         )
         compute = scaled_ps(round(self.compute_ps * parameters), self.scale)
         update = Kernel(name=self.name, operator=OPTIMIZER_STEP, weight=1.0)
-        kernels = Kernels((update,)) if self.role is Role.UPDATE else NO_KERNELS
+        kernels = (update,) if self.role is Role.UPDATE else ()
         work = Work(compute_ps=compute, comms=(op,) if op else (), kernels=kernels)
         return StepItem(name=self.name, phase=self.phase, work=work, role=self.role)
 

@@ -15,9 +15,10 @@ from stepsim.files.asked import read_inputs
 from stepsim.network.topology.nested import with_values
 from stepsim.run.spans import TaskKind
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.workload.overlap import Demands, row_slowdown
+from stepsim.workload.overlap import Kernel, row_slowdown
 
 ROOT = Path(__file__).parents[3]
+UNKNOWN = (Kernel(name="", operator="", weight=1.0),)
 
 
 def test_pairs_that_run_together_share_the_time_of_the_communication() -> None:
@@ -63,7 +64,7 @@ def lost_ps(cohort: Cohort, rank: int, cost: OverlapCost, step: PreparedStep) ->
         for other in others.tolist():
             if demand := demands[other]:
                 alone_s = int(tasks.duration_ps[i]) / PS_PER_S
-                kernels = task.kernels.demands or Demands()
+                kernels = task.kernels or UNKNOWN
                 factor = row_slowdown(kernels, alone_s, [demand], cost.gpu)
                 both = min(end[i], end[other]) - max(start[i], start[other])
                 lost += float(both) * (1 - 1 / factor)

@@ -51,13 +51,11 @@ from stepsim.workload.model.parts import (
     OperatorKind,
 )
 from stepsim.workload.model.pricing import PhaseSeconds, TimedModel, TimedPart
-from stepsim.workload.overlap import KernelDemand, KernelKind
+from stepsim.workload.overlap import Kernel, KernelDemand, KernelKind, Kernels
 from stepsim.workload.plan import Plan, PlanTable
 from stepsim.workload.rows import (
     CommOp,
     CommOps,
-    Kernel,
-    Kernels,
     Microbatch,
     PerParameter,
     Role,
@@ -461,7 +459,7 @@ class _Builder(TimedModel):
                 ),
             ]
         runs = forward, [*first, *back[::-1]], weights[::-1]
-        return [Kernels(tuple(each for each in run if each.weight > 0)) for run in runs]
+        return [tuple(each for each in run if each.weight > 0) for run in runs]
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
