@@ -422,9 +422,11 @@ def check_fit(topology: str, names: list[str], sizes: tuple[int, ...]) -> None:
             assert taken <= 1 or least(job, plan) > 1, f"{name} on {npus} of {topology}"
 
 
-@pytest.mark.parametrize("topology", ["hgx-h100", "gb200-nvl72"])
-def test_no_default_plan_is_too_large_where_a_search_finds_one_that_fits(topology: str) -> None:
-    check_fit(topology, sorted(public_names())[::12], (8, 64))
+@pytest.mark.parametrize(("first", "topology"), [(0, "hgx-h100"), (12, "gb200-nvl72")])
+def test_no_default_plan_is_too_large_where_a_search_finds_one_that_fits(
+    first: int, topology: str
+) -> None:
+    check_fit(topology, sorted(public_names())[first::24], (8, 64))
 
 
 @pytest.mark.slow
