@@ -368,11 +368,10 @@ def _resized(public: Architecture, own: Architecture) -> Layers:
     """
     layers = public.layers
     told = _match("dense_layers", own.name)
-    dense = [layer for layer in layers if not layer.is_sparse]
-    if told and dense:
-        sparse = next(layer for layer in layers if layer.is_sparse)
+    dense, sparse = ([one for one in layers if one.is_sparse is has] for has in (False, True))
+    if told and dense and sparse:
         first = int(told.group(1))
-        layers = (dense[0],) * first + (sparse,) * (own.depth - first)
+        layers = (dense[0],) * first + (sparse[0],) * (own.depth - first)
     return (*layers, *(layers[-1],) * (own.depth - len(layers)))[: own.depth]
 
 

@@ -166,12 +166,14 @@ class Attentions(Kinds, kw_only=True):
 
         Raises WorkloadError where there are fewer than layers, and for one that is not known.
         """
-        types, ratios = self.items("layer_types"), self.items("compress_ratios")
+        types, ratios, key = self.items("layer_types"), self.items("compress_ratios"), "layer_types"
         if ratios is None and types and all(each in [*_RATIOS] for each in types):
-            return [_RATIOS[name] for name in types]
+            ratios = [_RATIOS[name] for name in types]
+        else:
+            key = "compress_ratios"
         if ratios is None or len(ratios) < count:
             said = None if ratios is None else len(ratios)
-            raise self.wrong(said, f"at least {count} numbers", "compress_ratios")
+            raise self.wrong(said, f"at least {count} of them", key)
         for ratio in ratios:
             if ratio not in (0, _INDEXED, _POOLED):
                 raise self.wrong(ratio, f"0, {_INDEXED} or {_POOLED}", "compress_ratios")

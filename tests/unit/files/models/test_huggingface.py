@@ -410,7 +410,11 @@ NOVA = {"architectures": ["NovaForCausalLM"]}
         ),
         (
             COMPRESSED | {"compress_ratios": [0, 4]},
-            "compress_ratios is 2: expected at least 4 numbers",
+            "compress_ratios is 2: expected at least 4 of them",
+        ),
+        (
+            COMPRESSED | {"compress_ratios": "absent", "layer_types": ["sliding_attention"]},
+            "layer_types is 1: expected at least 4 of them",
         ),
         (
             COMPRESSED | {"compress_ratios": [0, 4, 8, 4]},
