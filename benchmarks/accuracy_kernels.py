@@ -335,8 +335,11 @@ def scan_parts(
     """Scans by the fastest of some families, heads by heads."""
     for _, alike in split(rows, "k_heads_or_groups", "v_heads"):
         columns, mixer = shapes(alike), rule_of(alike[0])
-        _, mix, _ = mixer.mixing(1024, columns)
-        rule = next(item for item in mix.operators if item.kind is OperatorKind.SCAN)
+        rule = next(
+            item
+            for item in mixer.mixing(1024, columns)[1].operators
+            if item.kind is OperatorKind.SCAN
+        )
         assert rule.scanned is not None
         times = [
             price(device, columns, [replace(rule, scanned=replace(rule.scanned, family=family))])
