@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
-from jobs import short_job
+from jobs import asked, short_job, totals_of
 
 from stepsim import simulate
 from stepsim.base.axes import CollectiveKind, Group
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.files.expert_counts import read_expert_load
-from stepsim.files.load import workload_of
+from stepsim.files.load import topology_of, workload_of
 from stepsim.files.reading import topology_names
+from stepsim.network.prices import Known
 from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.scaling import fullest_load, load_experts
 
@@ -47,9 +48,9 @@ def test_only_rows_between_the_exchanges_grow(moe: Path) -> None:
 @pytest.mark.parametrize("topology", topology_names())
 def test_even_loads_change_nothing_and_more_skew_takes_longer(topology: str) -> None:
     """On every shipped machine, whichever algorithm carries the exchange out there."""
-    job = short_job("moe_128", layers=5)
+    job, network, known = short_job("moe_128", layers=5), topology_of(topology), Known()
     even, *skewed = (
-        simulate(job, topology, npus=128, expert_load=load).report.step_time_ps
+        totals_of(job, network, asked(npus=128, expert_load=load), known=known).step_time_ps
         for load in (None, *(f"skew:{skew}" for skew in (1.0, 1.1, 1.5, 2.0, 4.0)))
     )
     assert skewed[0] == even
