@@ -136,8 +136,8 @@ def test_a_scenario_of_a_sweep_is_the_study_of_its_options(run: Run) -> None:
 @pytest.mark.parametrize("model", ["deepseek-v3.2", "deepseek-v4-flash", "glm-5"])
 def test_documents_of_models_with_sparse_attention(run: Run, model: str) -> None:
     """Attention's share of a batch is what shorter documents save: never below zero."""
-    job = ("--gpus", "64", "--tp", "8", "--pp", "2", "--mbs", "1", "--global-batch", "16")
-    asked = ("--seq", "8192", "-t", "hgx-h100", "--lengths", "fixed(length=2048)", "--steps", "1")
+    job = ("--gpus", "64", "--tp", "8", "--pp", "2", "--vpp", "1", "--mbs", "1", "--seq", "8192")
+    asked = ("--global-batch", "16", "--lengths", "fixed(length=2048)", "--steps", "1")
     code, out, err = run("simulate", model, *job, *asked, "--packers", "padded")
     assert code == 0, err
     assert " per step with packer " in out

@@ -13,7 +13,7 @@ from stepsim.step.prepared import prepare
 QWEN: dict[str, Any] = {
     "npus": 256,
     "ep": 64,
-    "global_batch": 8192,
+    "global_batch": 1024,
     "sequence": 4096,
     "precision": "mxfp8",
     "framework": "megatron-bridge",
