@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import stepsim
+from stepsim.files.asked import read_inputs
 from stepsim.files.reading import topology_names
+from stepsim.step.prepared import prepare
 
 GOLDEN = Path(__file__).with_name("steps.json")
 CASES = [
@@ -20,9 +21,8 @@ CASES = [
 
 
 def measure(workloads: Path, workload: str, topology: str) -> dict[str, int]:
-    result = stepsim.simulate(workloads / f"{workload}.txt", topology)
-    programs = result.timeline.flat.programs
-    return {"step_time_ps": result.report.step_time_ps, "tasks": sum(map(len, programs))}
+    found = prepare(read_inputs(workloads / f"{workload}.txt", topology, {})).timeline()
+    return {"step_time_ps": found.step_time_ps, "tasks": sum(map(len, found.flat.programs))}
 
 
 @pytest.mark.parametrize(("workload", "topology"), CASES)
