@@ -11,7 +11,9 @@ from pairs import in_turn
 
 import stepsim
 from stepsim.base.axes import Part
+from stepsim.base.structs import replace
 from stepsim.face.results import Result
+from stepsim.files.load import workload_of
 from stepsim.files.reading import topology_names
 from stepsim.network.topology import Topology
 
@@ -49,15 +51,20 @@ def pod(folder: Path, over: int, *, leaf: int = 16, bandwidth: str = "200 Gbps")
     return path
 
 
+def undoubted(workload: Path, topology: Any, **job: Any) -> Result:
+    """A run of a workload in which there is nothing to weigh."""
+    return stepsim.simulate(replace(workload_of(workload), doubts=()), topology, **job)
+
+
 def in_both_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
     """Runs with links shared with siblings, by default, and with all."""
-    siblings = stepsim.simulate(workload, topology, **job)
-    return [siblings, stepsim.simulate(workload, topology, contention="fair", **job)]
+    siblings = undoubted(workload, topology, **job)
+    return [siblings, undoubted(workload, topology, contention="fair", **job)]
 
 
 def in_all_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
     """Those, after the run with links to itself."""
-    alone = stepsim.simulate(workload, topology, contention="none", **job)
+    alone = undoubted(workload, topology, contention="none", **job)
     return [alone, *in_both_modes(workload, topology, **job)]
 
 
