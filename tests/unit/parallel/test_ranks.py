@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import few
 from hypothesis import given, strategies as st
+from jobs import short_job
 from pairs import in_turn
 
 from stepsim import simulate
@@ -194,8 +195,9 @@ ORDERS, CONTENTIONS = ("pp-tp-dp", "dp-tp-pp"), ("none", "fair")
     ("order", "contention"),
     few(product(ORDERS, CONTENTIONS), *in_turn(ORDERS, CONTENTIONS)),
 )
-def test_rank_orders_move_traffic_and_fold(order: str, contention: str, moe: Path) -> None:
+def test_rank_orders_move_traffic_and_fold(order: str, contention: str) -> None:
     """With tensor parallelism across nodes its collectives go over the fabric."""
+    moe = short_job("moe_128", layers=5)
     usual = simulate(moe, "hgx-h100", contention=contention)
     other, every = (
         simulate(moe, "hgx-h100", rank_order=order, contention=contention, fold_ranks=fold)

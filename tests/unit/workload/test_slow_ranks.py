@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jobs import short_job
 from msgspec import structs
 
 from stepsim import simulate
@@ -47,7 +48,8 @@ def test_a_factor_of_one_changes_nothing(moe: Path) -> None:
 
 
 @pytest.mark.parametrize("contention", ["none", "fair"])
-def test_only_what_a_straggler_touches_unfolds(moe: Path, contention: str) -> None:
+def test_only_what_a_straggler_touches_unfolds(contention: str) -> None:
+    moe = short_job("moe_128", layers=5)
     folded = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True)
     every = simulate(moe, slow="5:1.3", contention=contention, dp_overlap=True, fold_ranks=False)
     assert len(simulate(moe).ranks.actors) < len(folded.ranks.actors) < 128
