@@ -27,50 +27,15 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Throughput
 
 JOBS: dict[str, dict[str, Any]] = {
-    "llama-2-7b": {"npus": 8, "tp": 1, "pp": 1, "microbatch_size": 1, "global_batch": 8},
-    "mixtral-8x7b": {"npus": 8, "tp": 1, "pp": 1, "ep": 8, "microbatch_size": 1, "global_batch": 8},
-    "llama-3.1-8b": {"npus": 8, "tp": 2, "pp": 2, "microbatch_size": 1, "global_batch": 8},
-    "qwen3-8b": {
-        "npus": 8,
-        "tp": 4,
-        "microbatch_size": 4,
-        "global_batch": 8,
-        "framework": "torch-fsdp-compiled",
-    },
-    "qwen3-30b-a3b": {
-        "npus": 16,
-        "tp": 1,
-        "pp": 2,
-        "ep": 8,
-        "microbatch_size": 1,
-        "global_batch": 16,
-        "chunks": 1,
-    },
-    "gemma-2-9b": {
-        "npus": 8,
-        "tp": 2,
-        "pp": 2,
-        "microbatch_size": 1,
-        "global_batch": 8,
-        "framework": "nanotron",
-    },
-    "mistral-7b": {
-        "npus": 8,
-        "tp": 2,
-        "microbatch_size": 2,
-        "global_batch": 8,
-        "framework": "megatron-bridge",
-    },
-    "nemotron-nano-9b-v2": {"npus": 8, "tp": 2, "microbatch_size": 2, "global_batch": 8},
-    "phi-4": {
-        "npus": 8,
-        "tp": 1,
-        "pp": 4,
-        "microbatch_size": 1,
-        "global_batch": 8,
-        "chunks": 1,
-        "precision": "fp8",
-    },
+    "llama-2-7b": {"npus": 8, "tp": 1, "pp": 1, "microbatches": 1},
+    "mixtral-8x7b": {"npus": 8, "tp": 1, "pp": 1, "ep": 8, "microbatches": 1},
+    "llama-3.1-8b": {"npus": 8, "tp": 2, "pp": 2, "microbatches": 4},
+    "qwen3-8b": {"npus": 8, "tp": 4, "microbatches": 1, "framework": "torch-fsdp-compiled"},
+    "qwen3-30b-a3b": {"npus": 16, "tp": 1, "pp": 2, "ep": 8, "microbatches": 2, "chunks": 1},
+    "gemma-2-9b": {"npus": 8, "tp": 2, "pp": 2, "microbatches": 4, "framework": "nanotron"},
+    "mistral-7b": {"npus": 8, "tp": 2, "microbatches": 1, "framework": "megatron-bridge"},
+    "nemotron-nano-9b-v2": {"npus": 8, "tp": 2, "microbatches": 1},
+    "phi-4": {"npus": 8, "tp": 1, "pp": 4, "microbatches": 4, "chunks": 1, "precision": "fp8"},
 }
 DENSE = ("llama-2-7b", "llama-3.1-8b", "phi-4", "gemma-2-9b")
 
@@ -185,7 +150,7 @@ def test_products_faster_than_the_device_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_steps_left_out_give_the_interval(changed: bool, tmp_path: Path) -> None:
-    jobs = {model: {"npus": 8, "tp": 2, "microbatch_size": 1, "global_batch": 4} for model in DENSE}
+    jobs = {model: {"npus": 8, "tp": 2, "microbatches": 1} for model in DENSE}
     device = slower_device() if changed else read_device("h100")
     found, notes = held_out(jobs, tmp_path, device)
     assert len(found.held) == len(DENSE)
@@ -193,7 +158,7 @@ def test_steps_left_out_give_the_interval(changed: bool, tmp_path: Path) -> None
     assert notes[-1].startswith("held against 4 traces of 4 jobs, each predicted from the other")
     assert read_calibration(saved(found, tmp_path)).held == found.held
     file = tmp_path / "machine.toml"
-    job: dict[str, Any] = {"npus": 8, "tp": 4, "microbatch_size": 1, "global_batch": 16}
+    job: dict[str, Any] = {"npus": 8, "tp": 4, "microbatches": 8}
     truth = stepsim.simulate("mistral-7b", **job, device=device).report.step_time_s
     rates, published = (
         stepsim.simulate("mistral-7b", **job, calibration=each).report.throughput
