@@ -51,20 +51,16 @@ def pod(folder: Path, over: int, *, leaf: int = 16, bandwidth: str = "200 Gbps")
     return path
 
 
-def undoubted(workload: Path, topology: Any, **job: Any) -> Result:
-    """A run of a workload in which there is nothing to weigh."""
-    return stepsim.simulate(replace(workload_of(workload), doubts=()), topology, **job)
-
-
 def in_both_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
     """Runs with links shared with siblings, by default, and with all."""
-    siblings = undoubted(workload, topology, **job)
-    return [siblings, undoubted(workload, topology, contention="fair", **job)]
+    bare = replace(workload_of(workload), doubts=())  # there is nothing to weigh
+    siblings = stepsim.simulate(bare, topology, **job)
+    return [siblings, stepsim.simulate(bare, topology, contention="fair", **job)]
 
 
 def in_all_modes(workload: Path, topology: Any, **job: Any) -> list[Result]:
     """Those, after the run with links to itself."""
-    alone = undoubted(workload, topology, contention="none", **job)
+    alone = stepsim.simulate(workload, topology, contention="none", **job)
     return [alone, *in_both_modes(workload, topology, **job)]
 
 

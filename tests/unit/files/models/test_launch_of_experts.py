@@ -76,10 +76,11 @@ OF_TITAN: dict[str, tuple[Any, ...]] = {
 """What torchtitan has, and a value of two that it has not where experts are shared out."""
 DENSE: dict[str, tuple[Any, ...]] = {"model": ("llama-3.1-8b", "gpt3-5b"), "tp": (1, 2)}
 OF_EXPERTS = ("ep", "expert_tp", "dispatch", "beside")
+KNOWN = Known()
 JOB = {"npus": 16, "global_batch": 32, "sequence": 4096}
 
 
-def is_read_back(framework: str, row: Mapping[str, Any], folder: Path, known: Known) -> bool:
+def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
     """Whether a job's plan has a form, which then must be read back to the same step.
 
     A job that stepsim or the framework refuses has none.
@@ -92,7 +93,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path, known: Kn
         job = read_inputs(name, topology, {**JOB, "framework": framework, **asked})
         assert isinstance(job.workload, Model)
         built = job_of(job)
-        written = prepare(built, known=known, quick=True).step_time_ps()
+        written = prepare(built, known=KNOWN, quick=True).step_time_ps()
     except StepsimError:
         return False
     launch = launch_of(built.plan, job.workload.architecture, framework)
@@ -104,7 +105,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path, known: Kn
     if launch.form is LaunchForm.TORCHTITAN:  # FSDP has no switch of it
         typed["dp_overlap"] = built.plan.dp_overlap
     again = read_inputs(with_launch(job.workload, path), topology, typed)
-    read = prepare(again, known=known, quick=True).step_time_ps()
+    read = prepare(again, known=KNOWN, quick=True).step_time_ps()
     assert read == written, (row, launch.lines)
     return True
 
@@ -122,8 +123,7 @@ def rows_of(framework: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_two_options_are_read_back(framework: str, tmp_path: Path) -> None:
     rows = list(rows_of(framework))
-    known: Known = {}
-    read = [row for row in rows if is_read_back(framework, row, tmp_path, known)]
+    read = [row for row in rows if is_read_back(framework, row, tmp_path)]
     assert len(read) > len(rows) / 3
     for factor in ("model", "ep", "stages", "precision", "kept", "zero"):
         wanted, found = ([row.get(factor) for row in some] for some in (rows, read))
@@ -135,8 +135,7 @@ def test_every_two_options_are_read_back(framework: str, tmp_path: Path) -> None
 def test_every_option_of_experts_is_read_back(framework: str, tmp_path: Path) -> None:
     zero = {} if framework in MEGATRON else {"zero": 3}
     rows = [dict(zip(EXPERTS, row, strict=True)) | zero for row in product(*EXPERTS.values())]
-    known: Known = {}
-    read = [row for row in rows if is_read_back(framework, row, tmp_path, known)]
+    read = [row for row in rows if is_read_back(framework, row, tmp_path)]
     alone = [row for row in read if row["ep"] == 1]
     assert len(alone) == len(rows) / 2  # what means nothing there is no reason to refuse a plan
 
