@@ -39,5 +39,5 @@ def load_between(
 ) -> Load:
     """What flows put on the links, from an NPU to another or from each of several."""
     starts, ends = np.atleast_1d(start), np.atleast_1d(end)
-    weights = np.broadcast_to(np.float64(weight), starts.shape)
+    weights = np.broadcast_to(np.asarray(weight, np.float64), starts.shape)
     return topology.load(Flows(np.zeros_like(starts), starts, ends, weights))

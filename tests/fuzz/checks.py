@@ -149,7 +149,7 @@ def check_sweep_file(path: Path) -> None:
     from stepsim.files.sweep_toml import read_sweep
 
     content = read_sweep(path)
-    Grid(axes=tuple(make_axis(name, text) for name, text in content.axes.items()))
+    Grid(axes=tuple(make_axis(name, str(text)) for name, text in content.axes.items()))
 
 
 def check_calibration(path: Path) -> None:

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from stepsim.base.arrays import Lists
+from stepsim.base.arrays import Lists, ints
 from stepsim.base.axes import Part
 from stepsim.explain.breakdown import breakdown, find_gaps
 
@@ -22,7 +22,7 @@ FLIGHTS = st.tuples(
 def parts(flights: list[Flight]) -> list[int]:
     """Parts of a program that computes from 0 to 5, waits for transfers, and computes again."""
     begins, takes, awaited = np.array(flights).T
-    kinds = np.array([Part.COMPUTE, *awaited, Part.COMPUTE], np.int8)
+    kinds = ints([Part.COMPUTE, *awaited, Part.COMPUTE])
     after = Lists.of([(), *[(0,)] * len(flights), range(len(flights) + 1)])
     gaps = find_gaps(kinds, after, np.zeros(len(kinds), bool))
     starts, ends = [0, *begins], [5, *(begins + takes)]
