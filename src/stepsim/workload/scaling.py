@@ -291,7 +291,7 @@ def _exchanges(op: CommOp) -> bool:
 _PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
 
 
-def is_measured(compute_ps: int) -> bool:
+def is_known_time(compute_ps: int) -> bool:
     """Whether something computes, for a time that writers do not put where they have none."""
     return compute_ps > 0 and compute_ps not in _PLACEHOLDERS_PS
 
@@ -301,7 +301,7 @@ def placeholder_rows(workload: Workload) -> tuple[int, int]:
     rows = [row for block in workload.microbatches for row in block.rows()]
     times = [[work.compute_ps for _, work in row.works()] for row in rows]
     computing = [row for row in times if any(row)]
-    return sum(not any(map(is_measured, row)) for row in computing), len(computing)
+    return sum(not any(map(is_known_time, row)) for row in computing), len(computing)
 
 
 def fill_placeholders(workload: Workload) -> Workload:
@@ -316,7 +316,7 @@ def fill_placeholders(workload: Workload) -> Workload:
         for block in workload.microbatches
         for row in chain.from_iterable(block.layers)
         for phase, work in row.works()
-        if is_measured(work.compute_ps)
+        if is_known_time(work.compute_ps)
     }
     return workload.with_rows(lambda row: _filled(row, given))
 
@@ -343,7 +343,7 @@ def _filled(row: Row, given: set[Phase]) -> Row:
     like, found = 0, {}
     fills = given - {Phase.INPUT_GRAD} if row.lookup else given
     for phase, work in row.works():
-        if is_measured(work.compute_ps):
+        if is_known_time(work.compute_ps):
             like = work.compute_ps
         elif like and work.compute_ps and phase in fills:
             found[phase] = replace(work, compute_ps=like)

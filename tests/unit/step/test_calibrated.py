@@ -42,9 +42,12 @@ SIZE: dict[str, Any] = {"npus": 8, "tp": 8, "global_batch": 4}
 
 
 def test_the_factor_slows_the_device_down() -> None:
-    setup = setup_of(StepInputs(LLAMA, topology_of("hgx-h100"), OPTIONS))
-    assert setup.device == slowed(read_device("h100"), 1.5)
-    assert setup.framework == read_framework("megatron-core")
+    setup, plain = (
+        setup_of(StepInputs(LLAMA, topology_of("hgx-h100"), replace(OPTIONS, calibration=each)))
+        for each in (CALIBRATION, None)
+    )
+    assert setup.device == slowed(plain.device, 1.5)
+    assert setup.framework == plain.framework
     assert [*CALIBRATION.said(setup.device, setup.framework, Precision.BF16)] == [
         "calibrated: compute takes 1.500 of the prediction on H100, megatron-core, bf16, from 7 "
         "steps, each within 2.1%"

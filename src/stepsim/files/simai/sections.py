@@ -38,7 +38,7 @@ from stepsim.base.structs import Names, Noun, Numbers, Values, replace, shipped
 from stepsim.base.units import MAX_INT64
 from stepsim.files.reading import whole_number
 from stepsim.workload.rows import Microbatch, Role, Row, Rows, StepItem, Work, Workload
-from stepsim.workload.scaling import is_measured
+from stepsim.workload.scaling import is_known_time
 
 _LISTS = ("checkpoints", "checkpoint_initiates")
 _OF_ASTRA = {"tp", "last_bottom_layer", *_LISTS}
@@ -351,7 +351,7 @@ def _head_share(block: Microbatch) -> Fraction:
 
 def _weights_ps(rows: Iterable[Row]) -> int:
     """Weight-gradient compute of rows, without what was not measured."""
-    return sum(filter(is_measured, (row.weight_grad.compute_ps for row in rows)))
+    return sum(filter(is_known_time, (row.weight_grad.compute_ps for row in rows)))
 
 
 _FIRST_ROW_KEEPS_GRADIENT = ("MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", CUSTOMIZED)

@@ -37,7 +37,7 @@ from stepsim.files.simai.sections import (
     words_of_files,
 )
 from stepsim.workload.rows import CommOp, CommOps, Doubt, Role, Row, StepItem, Work, Workload
-from stepsim.workload.scaling import is_measured
+from stepsim.workload.scaling import is_known_time
 
 _MAX_COMPUTE_NS = 10**13
 _FIELDS = 12
@@ -357,7 +357,7 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
     update = sum(item.work.compute_ps for item in workload.per_step if item.role is Role.UPDATE)
     low, high = (update * share for share in _LIKE_OPTIMIZER)
     weight_ps, forward_ps = row.weight_grad.compute_ps, row.forward.compute_ps
-    if is_measured(weight_ps) and low <= weight_ps <= high:
+    if is_known_time(weight_ps) and low <= weight_ps <= high:
         yield Doubt(
             text=f"the weight gradient of {row.name} takes {format_time_ps(weight_ps)}, about as "
             f"long as the optimizer ({format_time_ps(update)}): AICB writes such files",
@@ -367,7 +367,7 @@ def _lookups(workload: Workload) -> Iterator[Doubt]:
             ),
         )
     longest = max(row.forward.compute_ps for layer in block.layers for row in layer)
-    if is_measured(longest) and forward_ps > _LONG_LOOKUP * longest:
+    if is_known_time(longest) and forward_ps > _LONG_LOOKUP * longest:
         yield Doubt(
             text=f"the forward of {row.name} takes {format_time_ps(forward_ps)}, "
             f"{forward_ps / longest:.0f} times the longest row of a layer",
@@ -426,7 +426,7 @@ def _without_compute(workload: Workload) -> Iterator[Doubt]:
     """Rows of layers that take no time, and phases that no row of a layer has, beside others."""
     rows = [row for block in workload.microbatches for layer in block.layers for row in layer]
     times = [[work.compute_ps for _, work in row.works()] for row in rows]
-    measured = [any(map(is_measured, each)) for each in times]
+    measured = [any(map(is_known_time, each)) for each in times]
     if not any(measured):
         return
     bare = [row.name for row, each in zip(rows, times, strict=True) if not any(each)]
@@ -434,7 +434,7 @@ def _without_compute(workload: Workload) -> Iterator[Doubt]:
         names = ", ".join(dict.fromkeys(bare))
         yield Doubt(text=f"{len(bare)} of {len(rows)} rows have no compute time: {names}")
     piped = any(not row.lookup for row in rows)
-    if piped and not any(is_measured(t) for each in times for t in each[1:]):
+    if piped and not any(is_known_time(t) for each in times for t in each[1:]):
         yield Doubt(text="no row of a layer has a backward: a forward alone is simulated")
 
 
