@@ -165,12 +165,12 @@ def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
 def _add_levels(waits: NodeWaits, end_ps: Ints) -> None:
     """Make durations ends, all nodes of a level at a time; those of the first wait for nothing."""
     assert waits.levels is not None
-    starts, values = waits.after.starts, waits.after.values
-    nodes = pairwise(waits.levels.tolist())
-    places = pairwise(starts[waits.levels].tolist())
+    values, first = waits.after.values, waits.after.starts[waits.levels]
+    within = waits.after.starts[:-1] - first[:-1].repeat(np.diff(waits.levels)).astype(np.intp)
+    nodes, places = pairwise(waits.levels.tolist()), pairwise(first.tolist())
     for (low, high), (begin, end) in list(zip(nodes, places, strict=True))[1:]:
         latest = end_ps.take(values[begin:end], axis=0)
-        end_ps[low:high] += np.maximum.reduceat(latest, starts[low:high] - begin, axis=0)
+        end_ps[low:high] += np.maximum.reduceat(latest, within[low:high], axis=0)
 
 
 def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:

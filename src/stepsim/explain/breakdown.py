@@ -87,8 +87,10 @@ def _claimers(is_busy: Bools, after: Lists, lists: Sequence[Ints]) -> Ints:
     mine = spans(lists[0], sizes)
     claimer[mine] = np.minimum(claimer[mine], (2 * lists[1] - 1).repeat(sizes))
     first = claimer.tolist()
-    # who waits stands behind what it waits for: the last ones know first
-    for waiting, awaited in rows_of(owner.compress(~direct)[::-1], before.compress(~direct)[::-1]):
+    # who waits stands behind what it waits for, and is itself waited for still later: the last ones
+    # know first, and what is claimed before them stays
+    late = ~direct & (claimer.take(before) > 2 * owner)
+    for waiting, awaited in rows_of(owner.compress(late)[::-1], before.compress(late)[::-1]):
         first[awaited] = min(first[awaited], first[waiting])
     return ints(first)
 
