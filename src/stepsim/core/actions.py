@@ -93,7 +93,7 @@ class TaskList(Noun, eq=False, dict=True):
         """How often each communication is a task, in the order in which they are met."""
         return Counter(task.comm for task in self.tasks if task.comm >= 0)
 
-    @cached_property
+    @property
     def parts(self) -> Ints:
         """The part that each task is."""
         return ints([task.part for task in self.tasks])

@@ -104,7 +104,7 @@ class Tasks(Noun, eq=False, dict=True):
         found: Ints = self.row_ps.take(self.row)
         return found
 
-    @cached_property
+    @property
     def parts(self) -> Ints:
         """The part of a step that tasks of each row are."""
         tasks = (row.task(self.program) for row in self.rows)

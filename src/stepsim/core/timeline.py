@@ -207,7 +207,10 @@ class Timeline(Noun, dict=True):
 
     @cached_property
     def freed(self) -> tuple[Ints, ...]:
-        """Of what every task of every actor waits for, the last that ends when it starts, or -1."""
+        """Of what every task of every actor waits for, the last that ends when it starts, or -1.
+
+        It is kept, for a path asks it of each of its tasks.
+        """
         programs = zip(self.flat.programs, self.flat.node_of, strict=True)
         return tuple(
             freed_by(tasks.after, self.start.take(nodes), self.end.take(nodes))
@@ -235,7 +238,9 @@ class Timeline(Noun, dict=True):
         """The critical path in order of time: each starts when the one before it ends.
 
         Where several tasks end last, it ends with the one of the lowest actor. Raises
-        SimulationError if the path has a gap, which no run has unless links are shared fairly.
+        SimulationError if the path has a gap, which no run has unless links are shared fairly. It
+        is kept for what shows a step after its report: README's picture takes 1.066 s so, and
+        1.075 without.
         """
         ends = [self.end[nodes] for nodes in self.flat.node_of]
         last = int(np.argmax([end.max(initial=-1) for end in ends]))

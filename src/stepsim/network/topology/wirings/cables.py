@@ -60,7 +60,7 @@ class Cables(Noun, dict=True):
         a, b = self.cables[link // 2]
         return (b, a) if link % 2 else (a, b)
 
-    @cached_property
+    @property
     def cabling(self) -> Cabling:
         """The cables as links, both ways and all of one class."""
         ends = ints(self.cables).reshape(-1, 2)
